@@ -1,0 +1,343 @@
+// Package decode turns the raw facts of a system call (registers and the memory captured with it) into values of package
+// event, as strace(1) shows them. It is pure: the same record gives the same values on any machine, live or replayed.
+//
+// A family of calls is one file with a table of rows ([Spec]) and the functions they name. A decoder adds one top-level
+// value per argument, in order. Before the call has returned ([Cx.Entering]) it stops in front of the first argument
+// that the kernel still has to fill; after the return it runs from the start and adds them all.
+//
+// Decoding never fails, it degrades: memory that was not captured or could not be read becomes its address.
+package decode
+
+import (
+	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/constant"
+	"github.com/sonde-trace/sonde/internal/syscalls"
+	"github.com/sonde-trace/sonde/internal/wire"
+)
+
+// Spec is how one call is captured and decoded. Calls without a Spec are shown by their prototype alone.
+type Spec struct {
+	Name string
+	// Enter and Exit are the memory to take with the entry and with the return. Enter32 and Exit32 replace them for
+	// ABIs with 4-byte pointers where they differ.
+	Enter, Exit     []syscalls.Fetch
+	Enter32, Exit32 []syscalls.Fetch
+	// Decode adds the arguments. Required.
+	Decode func(c *Cx)
+	// Ret says how the return value is shown; nil is a decimal number.
+	Ret func(c *Cx)
+	// NoReturn marks calls that do not come back: exit, exit_group.
+	NoReturn bool
+}
+
+// Moment says when memory was captured.
+type Moment uint8
+
+const (
+	In  Moment = iota // at entry; a read that failed then may have been repeated at exit
+	Out               // after the return
+)
+
+// Options are the choices of the user that change what is decoded, not how it is printed.
+type Options struct {
+	StrLimit int  // bytes of strings and buffers to show; 0 means 256
+	Abbrev   bool // leave out the less telling parts of structures (strace without -v)
+}
+
+// Cx is one call being decoded. It is reused from call to call.
+type Cx struct {
+	event.Builder
+	Opt  Options
+	ABI  *syscalls.ABI
+	Def  *syscalls.Def // nil for a number without name
+	Nr   uint32
+	Arg  [6]uint64 // zero-extended to 64 bits for ABIs with 4-byte pointers
+	Ret  int64     // meaningful when Exited
+	Pid  uint32
+	Tid  uint32
+	Note string // the return value's explanation, set by decoders: "Timeout", "left {…}"
+
+	Exited bool
+	// Memory as captured. EnterSeg is empty when the entry was not seen.
+	EnterSeg, ExitSeg wire.Segments
+
+	stop bool // an arg needs the return and it is not there yet
+}
+
+// Entering reports that the call has not returned: out-parameters are not there yet.
+func (c *Cx) Entering() bool { return !c.Exited }
+
+// Failed reports that the call returned an error.
+func (c *Cx) Failed() bool { return c.Exited && c.Ret < 0 && c.Ret >= -4095 }
+
+// Errno is the positive error number of a failed call, else 0.
+func (c *Cx) Errno() int {
+	if c.Failed() {
+		return int(-c.Ret)
+	}
+	return 0
+}
+
+// Ptr32 reports an ABI with 4-byte pointers and longs.
+func (c *Cx) Ptr32() bool { return c.ABI.PtrSize == 4 }
+
+// find returns the captured bytes that begin at addr: those that were read (data), whether the program had more than
+// was copied (cut), or the errno of the failed read. found is false when nothing was captured there.
+func find(s wire.Segments, addr uint64) (data []byte, flags, errno uint16, found bool) {
+	for {
+		seg, rest, ok := s.Next()
+		if !ok {
+			return nil, 0, 0, false
+		}
+		s = rest
+		if seg.Flags&wire.SegFD != 0 {
+			continue
+		}
+		if seg.Errno != 0 {
+			if seg.Addr == addr && !found {
+				errno, found = seg.Errno, true
+				// A later segment may hold the same memory, read successfully.
+				if d, f, e, ok := find(s, addr); ok && e == 0 {
+					return d, f, 0, true
+				}
+				return nil, 0, errno, true
+			}
+			continue
+		}
+		if addr >= seg.Addr && addr-seg.Addr < uint64(len(seg.Data)) || addr == seg.Addr {
+			return seg.Data[addr-seg.Addr:], seg.Flags, 0, true
+		}
+	}
+}
+
+// Mem returns up to n captured bytes at addr; fewer when fewer were captured, with the errno of the read that failed (0:
+// nobody captured it). cut reports that the program had more.
+func (c *Cx) Mem(m Moment, addr uint64, n int) (data []byte, cut bool, errno uint16) {
+	var flags uint16
+	var found bool
+	if m == In {
+		data, flags, errno, found = find(c.EnterSeg, addr)
+		if !found || errno != 0 {
+			if d, f, e, ok := find(c.ExitSeg, addr); ok && (e == 0 || !found) {
+				data, flags, errno = d, f, e
+			}
+		}
+	} else {
+		data, flags, errno, _ = find(c.ExitSeg, addr)
+	}
+	if len(data) > n {
+		return data[:n], true, 0
+	}
+	return data, flags&wire.SegCut != 0, errno
+}
+
+// Bytes returns exactly n bytes at addr, or nil and the errno.
+func (c *Cx) Bytes(m Moment, addr uint64, n int) ([]byte, uint16) {
+	b, _, errno := c.Mem(m, addr, n)
+	if len(b) < n {
+		return nil, errno
+	}
+	return b, 0
+}
+
+// Load returns n bytes at addr for a structure. When they are not there it adds the address (or NULL) in their place and
+// reports false, as it does for out-parameters of a failed call.
+func (c *Cx) Load(m Moment, addr uint64, n int) ([]byte, bool) {
+	if addr == 0 {
+		c.Ptr(0)
+		return nil, false
+	}
+	if m == Out && (c.Failed() || !c.Exited) {
+		c.Ptr(addr)
+		return nil, false
+	}
+	b, errno := c.Bytes(m, addr, n)
+	if b == nil {
+		c.Unreadable(addr, errno)
+		return nil, false
+	}
+	return b, true
+}
+
+// Unreadable adds an address whose memory was asked for and is not there.
+func (c *Cx) Unreadable(addr uint64, errno uint16) {
+	if addr == 0 {
+		c.Ptr(0)
+		return
+	}
+	c.Add(event.Node{Kind: event.KindUnreadable, Num: addr, Errno: errno})
+}
+
+// limit is the number of bytes of a string to show.
+func (c *Cx) limit() int {
+	if c.Opt.StrLimit == 0 {
+		return 256
+	}
+	return c.Opt.StrLimit
+}
+
+// Text adds the NUL-terminated string at addr, cut at the string limit.
+func (c *Cx) Text(m Moment, addr uint64) { c.text(m, addr, c.limit(), 0) }
+
+// PathAt adds the file name at addr; names are cut at PATH_MAX, not at the string limit.
+func (c *Cx) PathAt(m Moment, addr uint64) { c.text(m, addr, syscalls.PathMax, event.AttrPath) }
+
+func (c *Cx) text(m Moment, addr uint64, limit int, attr event.Attr) {
+	if addr == 0 {
+		c.Ptr(0)
+		return
+	}
+	if m == Out && (c.Failed() || !c.Exited) {
+		c.Ptr(addr)
+		return
+	}
+	b, cut, errno := c.Mem(m, addr, 1<<20)
+	if b == nil {
+		c.Unreadable(addr, errno)
+		return
+	}
+	for i, ch := range b {
+		if ch == 0 {
+			b, cut = b[:i], false
+			break
+		}
+	}
+	n := event.Node{Kind: event.KindString, Data: b, Attr: attr}
+	if len(b) > limit {
+		n.Data, cut = b[:limit], true
+	}
+	if cut {
+		n.Attr |= event.AttrTruncated
+	}
+	c.Add(n)
+}
+
+// Buffer adds size bytes at addr as a quoted buffer, cut at the string limit and marked so.
+func (c *Cx) Buffer(m Moment, addr uint64, size int64) {
+	if addr == 0 {
+		c.Ptr(0)
+		return
+	}
+	if m == Out && (c.Failed() || !c.Exited) || size < 0 {
+		c.Ptr(addr)
+		return
+	}
+	if size == 0 {
+		c.Add(event.Node{Kind: event.KindBytes})
+		return
+	}
+	want := size
+	if want > int64(c.limit()) {
+		want = int64(c.limit())
+	}
+	b, _, errno := c.Mem(m, addr, int(want))
+	if b == nil {
+		c.Unreadable(addr, errno)
+		return
+	}
+	n := event.Node{Kind: event.KindBytes, Data: b, Num: uint64(size)}
+	if int64(len(b)) < size {
+		n.Attr |= event.AttrTruncated
+	}
+	c.Add(n)
+}
+
+// FD adds a descriptor (the low 32 bits of v, signed).
+func (c *Cx) FD(v uint64) {
+	c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Data: c.fdPath(v)})
+}
+
+// DirFD adds a directory descriptor: AT_FDCWD by name.
+func (c *Cx) DirFD(v uint64) {
+	if int32(v) == -100 {
+		c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Sym: "AT_FDCWD", Data: c.fdPath(v)})
+		return
+	}
+	c.FD(v)
+}
+
+func (c *Cx) fdPath(v uint64) []byte {
+	for _, s := range [2]wire.Segments{c.ExitSeg, c.EnterSeg} {
+		for {
+			seg, rest, ok := s.Next()
+			if !ok {
+				break
+			}
+			s = rest
+			if seg.Flags&wire.SegFD != 0 && int32(seg.Addr) == int32(v) {
+				return seg.Data
+			}
+		}
+	}
+	return nil
+}
+
+// PID adds a process or thread id.
+func (c *Cx) PID(v uint64) {
+	c.Add(event.Node{Kind: event.KindPID, Num: uint64(int64(int32(v)))})
+}
+
+// Name adds v by its name in an enumeration; a number without name keeps its value beside the set's prefix.
+func (c *Cx) Name(v uint64, s *constant.Set) {
+	if name, ok := s.Name(v); ok {
+		c.Sym(name, v)
+		return
+	}
+	c.Add(event.Node{Kind: event.KindHex, Num: v, Sym: s.Prefix})
+}
+
+// Flags adds v as the names of its bits; bits without a name follow as a number. A zero with a name in the set shows
+// that name.
+func (c *Cx) Flags(v uint64, s *constant.Set) {
+	if v == 0 {
+		for i := range s.Entries {
+			if s.Entries[i].Num == 0 {
+				c.Sym(s.Entries[i].Name, 0)
+				return
+			}
+		}
+		c.Add(event.Node{Kind: event.KindHex})
+		return
+	}
+	first := true
+	left := v
+	for i := range s.Entries {
+		e := &s.Entries[i]
+		if e.Num != 0 && left&e.Num == e.Num {
+			if first {
+				c.Begin(event.Node{Kind: event.KindFlags, Num: v})
+				first = false
+			}
+			c.Sym(e.Name, e.Num)
+			left &^= e.Num
+			if left == 0 {
+				break
+			}
+		}
+	}
+	if first {
+		c.Add(event.Node{Kind: event.KindHex, Num: v, Sym: s.Prefix})
+		return
+	}
+	if left != 0 {
+		c.Hex(left)
+	}
+	c.End()
+}
+
+// Word reads a pointer-sized number of the call's ABI at off.
+func (c *Cx) Word(b []byte, off int) uint64 {
+	if c.ABI.PtrSize == 4 {
+		return uint64(U32(b, off))
+	}
+	return U64(b, off)
+}
+
+// U16, U32 and U64 read little-endian numbers at off; both architectures are little-endian.
+func U16(b []byte, off int) uint16 { return uint16(b[off]) | uint16(b[off+1])<<8 }
+func U32(b []byte, off int) uint32 {
+	_ = b[off+3]
+	return uint32(b[off]) | uint32(b[off+1])<<8 | uint32(b[off+2])<<16 | uint32(b[off+3])<<24
+}
+func U64(b []byte, off int) uint64 { return uint64(U32(b, off)) | uint64(U32(b, off+4))<<32 }
+func I32(b []byte, off int) int64  { return int64(int32(U32(b, off))) }

@@ -1,0 +1,17 @@
+package decode
+
+// families lists the tables of all files of this package. A name stands in one of them only.
+var families = [][]Spec{
+	fileIO,
+}
+
+// Specs returns the rows of all families by name of the call.
+func Specs() map[string]*Spec {
+	m := make(map[string]*Spec)
+	for _, f := range families {
+		for i := range f {
+			m[f[i].Name] = &f[i]
+		}
+	}
+	return m
+}

@@ -1,0 +1,176 @@
+// Package wire is the layout of the records that kernel programs put into the ring, written once: the generator of
+// those programs takes the offsets from here, and so does the reader.
+//
+// All numbers are little-endian. A record starts 8-aligned with a Header; what follows depends on its kind:
+//
+//	SysEnter  args [6]u64, then segments
+//	SysExit   ret i64, args [6]u64, then segments
+//	Fork      child tid u32, child tgid u32, clone flags u64
+//	Exec      old tid u32, pad u32, comm [16]byte
+//	Exit      wait status u32, group dead u32
+//	Signal    signo i32, result u32 (0 delivered, 1 ignored), siginfo [128]byte (kernel part; rest zero)
+//	Rename    comm [16]byte
+//
+// A segment is a copy of user memory: addr u64, len i32 (or -errno), flags u16, fetch index u16, then the data, padded to
+// 8 bytes. Segments run to the end of the record.
+package wire
+
+import "encoding/binary"
+
+// Kind of a record.
+type Kind uint8
+
+const (
+	Uprobe    Kind = 1
+	Uretprobe Kind = 2
+	SysEnter  Kind = 3
+	SysExit   Kind = 4
+	Break     Kind = 5
+	USDT      Kind = 6
+	Fork      Kind = 16
+	Exec      Kind = 17
+	Exit      Kind = 18
+	Signal    Kind = 19
+	Rename    Kind = 20
+)
+
+// Flags of a record.
+const (
+	FlagTruncated  = 1  // a segment was cut for want of space in the record
+	FlagUnreadable = 2  // a segment holds -errno
+	FlagRegs       = 4  // registers follow
+	FlagStack      = 8  // a stack copy follows
+	FlagStackID    = 16 // a stack id follows
+	FlagCompat     = 32 // the task entered through the 32-bit gate
+)
+
+// Offsets in the header (record v1).
+const (
+	OffSize    = 0  // u32, header included
+	OffKind    = 4  // u8
+	OffSlots   = 5  // u8, reserved for probes other than syscalls
+	OffFlags   = 6  // u16
+	OffTime    = 8  // u64, CLOCK_MONOTONIC ns
+	OffProbe   = 16 // u32, syscall number (as the task passed it) or probe id
+	OffCPU     = 20 // u32
+	OffTid     = 24 // u32
+	OffTgid    = 28 // u32
+	OffIP      = 32 // u64, user instruction pointer
+	OffSeq     = 40 // u32, count of records of this kind attempted on this CPU; a gap is a loss
+	OffMask    = 44 // u32, reserved
+	HeaderSize = 48
+
+	OffEnterArgs = HeaderSize
+	EnterSize    = OffEnterArgs + 6*8
+
+	OffRet      = HeaderSize
+	OffExitArgs = OffRet + 8
+	ExitSize    = OffExitArgs + 6*8
+
+	SegmentHeader = 16
+	// Segment flags.
+	SegString = 1 // text; ended by a NUL in the program unless SegCut is set
+	SegCut    = 2 // the program had more than was copied
+	SegFD     = 4 // not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call
+)
+
+// Record is one record's bytes. Its methods assume Valid.
+type Record []byte
+
+// Valid reports whether r is long enough for its kind; recordings come from anywhere.
+func (r Record) Valid() bool {
+	if len(r) < HeaderSize || int(binary.LittleEndian.Uint32(r)) != len(r) {
+		return false
+	}
+	switch r.Kind() {
+	case SysEnter:
+		return len(r) >= EnterSize
+	case SysExit:
+		return len(r) >= ExitSize
+	case Fork, Exec, Exit, Signal, Rename:
+		return len(r) >= HeaderSize+LifeSize(r.Kind())
+	}
+	return true
+}
+
+// LifeSize is the size of the body of a life-cycle record.
+func LifeSize(k Kind) int {
+	switch k {
+	case Fork, Rename:
+		return 16
+	case Exec:
+		return 24
+	case Exit:
+		return 8
+	case Signal:
+		return 136
+	}
+	return 0
+}
+
+func (r Record) Kind() Kind    { return Kind(r[OffKind]) }
+func (r Record) Flags() uint16 { return binary.LittleEndian.Uint16(r[OffFlags:]) }
+func (r Record) Time() uint64  { return binary.LittleEndian.Uint64(r[OffTime:]) }
+func (r Record) Probe() uint32 { return binary.LittleEndian.Uint32(r[OffProbe:]) }
+func (r Record) CPU() uint32   { return binary.LittleEndian.Uint32(r[OffCPU:]) }
+func (r Record) Tid() uint32   { return binary.LittleEndian.Uint32(r[OffTid:]) }
+func (r Record) Tgid() uint32  { return binary.LittleEndian.Uint32(r[OffTgid:]) }
+func (r Record) IP() uint64    { return binary.LittleEndian.Uint64(r[OffIP:]) }
+func (r Record) Seq() uint32   { return binary.LittleEndian.Uint32(r[OffSeq:]) }
+func (r Record) Body() []byte  { return r[HeaderSize:] }
+func (r Record) Ret() int64    { return int64(binary.LittleEndian.Uint64(r[OffRet:])) }
+
+// Args returns the six argument registers of a SysEnter or SysExit record.
+func (r Record) Args() (a [6]uint64) {
+	off := OffEnterArgs
+	if r.Kind() == SysExit {
+		off = OffExitArgs
+	}
+	for i := range a {
+		a[i] = binary.LittleEndian.Uint64(r[off+8*i:])
+	}
+	return a
+}
+
+// Segments returns the segments of a SysEnter or SysExit record.
+func (r Record) Segments() Segments {
+	if r.Kind() == SysExit {
+		return Segments(r[ExitSize:])
+	}
+	return Segments(r[EnterSize:])
+}
+
+// Segments is a run of segments.
+type Segments []byte
+
+// Segment is one copy of user memory.
+type Segment struct {
+	Addr  uint64
+	Data  []byte
+	Errno uint16 // not zero: the read failed, Data is empty
+	Flags uint16
+}
+
+// Next splits off the first segment; ok is false at the end or on malformed bytes.
+func (s Segments) Next() (seg Segment, rest Segments, ok bool) {
+	if len(s) < SegmentHeader {
+		return seg, nil, false
+	}
+	n := int32(binary.LittleEndian.Uint32(s[8:]))
+	seg.Addr = binary.LittleEndian.Uint64(s)
+	seg.Flags = binary.LittleEndian.Uint16(s[12:])
+	s = s[SegmentHeader:]
+	if n < 0 {
+		seg.Errno = uint16(-n)
+		return seg, s, true
+	}
+	pad := (int(n) + 7) &^ 7
+	if int(n) > len(s) {
+		return Segment{}, nil, false
+	}
+	if pad > len(s) {
+		pad = len(s)
+	}
+	seg.Data = s[:n:n]
+	return seg, s[pad:], true
+}
