@@ -1,8 +1,12 @@
 // Package constant holds the kernel's named numbers: flag sets and enumerations, generated from the UAPI headers, each
 // naming the header it comes from. Syscall decoders, function prototypes and the probe language share it.
+//
+// The names of each set are listed in sets/*.txt; go generate asks the C compilers for their numbers, see gen.
 package constant
 
-// Entry is one name and its number.
+//go:generate go run ./gen
+
+// Entry is one name and its number. Numbers of 32 bits or less are zero-extended: -1 is 0xffffffff.
 type Entry struct {
 	Name string
 	Num  uint64
@@ -16,6 +20,36 @@ type Set struct {
 	// Entries of an enumeration are sorted by Num, so that Name can search; those of a flag set are in order of display.
 	Entries []Entry
 	Flags   bool
+
+	// variants replace the set for ABIs where numbers or names differ; the set itself is that of amd64.
+	variants []variant
+}
+
+type variant struct {
+	abis []string
+	set  *Set
+}
+
+// For returns the set as the ABI of that name (package syscalls) has it. Most sets are the same everywhere.
+func (s *Set) For(abi string) *Set {
+	for i := range s.variants {
+		for _, a := range s.variants[i].abis {
+			if a == abi {
+				return s.variants[i].set
+			}
+		}
+	}
+	return s
+}
+
+// Num returns the number of a name in the set.
+func (s *Set) Num(name string) (uint64, bool) {
+	for i := range s.Entries {
+		if s.Entries[i].Name == name {
+			return s.Entries[i].Num, true
+		}
+	}
+	return 0, false
 }
 
 // Name returns the name of num in an enumeration.

@@ -279,6 +279,7 @@ func (c *Cx) PID(v uint64) {
 
 // Name adds v by its name in an enumeration; a number without name keeps its value beside the set's prefix.
 func (c *Cx) Name(v uint64, s *constant.Set) {
+	s = s.For(c.ABI.Name)
 	if name, ok := s.Name(v); ok {
 		c.Sym(name, v)
 		return
@@ -289,6 +290,7 @@ func (c *Cx) Name(v uint64, s *constant.Set) {
 // Flags adds v as the names of its bits; bits without a name follow as a number. A zero with a name in the set shows
 // that name.
 func (c *Cx) Flags(v uint64, s *constant.Set) {
+	s = s.For(c.ABI.Name)
 	if v == 0 {
 		for i := range s.Entries {
 			if s.Entries[i].Num == 0 {
