@@ -6,7 +6,7 @@
 # The machine's own package lists stay as they are. Afterwards: SONDE_UAPI=DIR go generate ./internal/...
 set -euo pipefail
 dir=${1:?usage: uapi.sh DIR}
-mirror=${SONDE_MIRROR:-$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)*\([^ ]*\).*/\2/p' /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -1)}
+mirror=${SONDE_MIRROR:-$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[[^]]*\] \)*\([^ ]*\).*/\2/p' /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -1 || true)}
 mirror=${mirror:-http://deb.debian.org/debian}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

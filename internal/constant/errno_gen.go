@@ -136,5 +136,5 @@ var errnos = [...]Errno{
 	131: {"ENOTRECOVERABLE", "State not recoverable"},
 	132: {"ERFKILL", "Operation not possible due to RF-kill"},
 	133: {"EHWPOISON", "Memory page has hardware error"},
-	134: {"EFTYPE", ""},
+	134: {"EFTYPE", "Unknown error 134"},
 }

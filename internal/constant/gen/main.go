@@ -3,8 +3,8 @@
 //
 //	go run ./gen [-uapi DIR] [-sets DIR] [-out DIR] [NAME...]
 //
-// DIR is an unpacked linux-libc-dev package (the directory above usr); $SONDE_UAPI stands in for the flag. Without
-// either, the system's own headers are used. With NAMEs only those lists are done. scripts/uapi.sh fetches a package.
+// DIR of -uapi is an unpacked linux-libc-dev package (the directory above usr); $SONDE_UAPI stands in for the flag.
+// scripts/uapi.sh fetches the newest one. With NAMEs only those lists are done.
 //
 // A list is a text file:
 //
@@ -45,6 +45,9 @@ func main() {
 }
 
 func run(uapi, dir, out string, check bool, only []string) error {
+	if uapi == "" {
+		return fmt.Errorf("no kernel headers given: run scripts/uapi.sh DIR, then SONDE_UAPI=DIR go generate ./internal/constant")
+	}
 	tmp, err := os.MkdirTemp("", "sonde-constant-")
 	if err != nil {
 		return err
