@@ -3,6 +3,8 @@
 // is described. It is data: it decodes nothing and touches no kernel.
 package syscalls
 
+//go:generate go run ./gen
+
 // ABI is one way of entering the kernel: its numbers and its sizes. A task's ABI is a fact of each call, not of the
 // process: 64-bit programs may enter through the 32-bit gate.
 type ABI struct {
@@ -11,7 +13,7 @@ type ABI struct {
 	// Defs is indexed by number; holes have an empty Name. x32 numbers are without their 0x40000000 bit.
 	Defs []Def
 	// Private are the calls of a range of their own (arm: 0xf0000 and up).
-	Private map[uint32]Def
+	Private map[uint32]*Def
 }
 
 // Def is one system call of one ABI.
@@ -59,8 +61,5 @@ func (a *ABI) Lookup(nr uint32) *Def {
 		}
 		return &a.Defs[nr]
 	}
-	if d, ok := a.Private[nr]; ok {
-		return &d
-	}
-	return nil
+	return a.Private[nr]
 }

@@ -1,0 +1,324 @@
+// Command gen writes internal/syscalls/table_*.go from calls.txt and the kernel's UAPI headers.
+//
+//	go run ./gen [-uapi DIR] [-check]
+//
+// DIR is an unpacked linux-libc-dev (scripts/uapi.sh); $SONDE_UAPI stands in for the flag.
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"go/format"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+func main() {
+	uapi := flag.String("uapi", os.Getenv("SONDE_UAPI"), "unpacked linux-libc-dev `directory`")
+	calls := flag.String("calls", "calls.txt", "`file` of names, classes and prototypes")
+	out := flag.String("out", ".", "`directory` to write to")
+	check := flag.Bool("check", false, "write nothing; fail when a file would change")
+	flag.Parse()
+	if err := run(*uapi, *calls, *out, *check); err != nil {
+		fmt.Fprintln(os.Stderr, "syscalls/gen:", err)
+		os.Exit(1)
+	}
+}
+
+// abi says where the numbers of one ABI stand.
+type abi struct {
+	name, goName string
+	ptr          int
+	header       string // below usr/include
+	number       *regexp.Regexp
+}
+
+var abis = []abi{
+	{"amd64", "AMD64", 8, "x86_64-linux-gnu/asm/unistd_64.h", regexp.MustCompile(`(?m)^#define __NR_(\w+)\s+(\d+)$`)},
+	{"i386", "I386", 4, "x86_64-linux-gnu/asm/unistd_32.h", regexp.MustCompile(`(?m)^#define __NR_(\w+)\s+(\d+)$`)},
+	{"x32", "X32", 4, "x86_64-linux-gnu/asm/unistd_x32.h", regexp.MustCompile(`(?m)^#define __NR_(\w+)\s+\(__X32_SYSCALL_BIT \+ (\d+)\)$`)},
+	{"arm64", "ARM64", 8, "aarch64-linux-gnu/asm/unistd_64.h", regexp.MustCompile(`(?m)^#define __NR_(\w+)\s+(\d+)$`)},
+	{"arm", "ARM", 4, "arm-linux-gnueabihf/asm/unistd-eabi.h", regexp.MustCompile(`(?m)^#define __NR_(\w+)\s+\(__NR_SYSCALL_BASE \+ (\d+)\)$`)},
+}
+
+// classes maps strace's names to the constants of the package.
+var classes = map[string]string{
+	"file": "File", "desc": "Desc", "process": "Process", "signal": "Signal", "ipc": "IPC", "network": "Network",
+	"memory": "Memory", "stat": "Stat", "lstat": "Lstat", "fstat": "Fstat", "%stat": "StatLike", "statfs": "Statfs",
+	"fstatfs": "Fstatfs", "%statfs": "StatfsLike", "creds": "Creds", "clock": "Clock", "pure": "Pure",
+}
+
+type call struct {
+	class []string
+	proto string
+	abi   map[string]string // other prototypes
+	used  bool
+}
+
+type list struct {
+	calls   map[string]*call
+	number  map[string]map[int]string
+	rename  map[string]map[string]string
+	private map[string]map[int]string
+}
+
+func parse(path, text string) (*list, error) {
+	l := &list{map[string]*call{}, map[string]map[int]string{}, map[string]map[string]string{}, map[string]map[int]string{}}
+	for _, a := range abis {
+		l.number[a.name], l.rename[a.name], l.private[a.name] = map[int]string{}, map[string]string{}, map[int]string{}
+	}
+	for i, line := range strings.Split(text, "\n") {
+		fail := func(msg string) error { return fmt.Errorf("%s:%d: %s", path, i+1, msg) }
+		if strings.HasPrefix(line, "#") || strings.TrimSpace(line) == "" {
+			continue
+		}
+		word := strings.Fields(line)
+		switch {
+		case word[0] == "@number" || word[0] == "@private":
+			m := map[string]map[string]map[int]string{"@number": l.number, "@private": l.private}[word[0]]
+			if len(word) != 4 || m[word[1]] == nil {
+				return nil, fail("want: " + word[0] + " ABI N NAME")
+			}
+			n, err := strconv.ParseUint(word[2], 0, 24)
+			if err != nil {
+				return nil, fail(err.Error())
+			}
+			m[word[1]][int(n)] = word[3]
+		case word[0] == "@rename":
+			if len(word) != 4 || l.rename[word[1]] == nil {
+				return nil, fail("want: @rename ABI HEADER NAME")
+			}
+			l.rename[word[1]][word[2]] = word[3]
+		case len(word) < 2:
+			return nil, fail("want: NAME CLASSES PROTOTYPE")
+		case word[1] == "=":
+			name, where, ok := strings.Cut(word[0], "@")
+			c := l.calls[name]
+			if !ok || c == nil {
+				return nil, fail("want: NAME@ABI = PROTOTYPE after the line of NAME")
+			}
+			for _, a := range strings.Split(where, ",") {
+				if l.number[a] == nil || c.abi[a] != "" {
+					return nil, fail("ABI " + a + ": unknown, or twice")
+				}
+				c.abi[a] = strings.Join(word[2:], " ")
+			}
+		default:
+			c := &call{proto: strings.Join(word[2:], " "), abi: map[string]string{}}
+			if word[1] != "-" {
+				for _, k := range strings.Split(word[1], ",") {
+					if classes[k] == "" {
+						return nil, fail("no class " + k)
+					}
+					c.class = append(c.class, classes[k])
+				}
+			}
+			if l.calls[word[0]] != nil {
+				return nil, fail(word[0] + " stands here twice")
+			}
+			l.calls[word[0]] = c
+		}
+	}
+	return l, nil
+}
+
+func run(uapi, calls, out string, check bool) error {
+	if uapi == "" {
+		return fmt.Errorf("no kernel headers given: run scripts/uapi.sh DIR, then SONDE_UAPI=DIR go generate ./internal/syscalls")
+	}
+	text, err := os.ReadFile(calls)
+	if err != nil {
+		return err
+	}
+	l, err := parse(calls, string(text))
+	if err != nil {
+		return err
+	}
+	version, err := packageVersion(uapi)
+	if err != nil {
+		return err
+	}
+	head := fmt.Sprintf("// Code generated by syscalls/gen from calls.txt; DO NOT EDIT.\n// Numbers: linux-libc-dev %s.\n// List: sha256 %x\n\npackage syscalls\n\n", version, sha256.Sum256(text))
+	protos := map[string]string{} // prototype → variable
+	var decl bytes.Buffer
+	decl.WriteString(head)
+	for _, a := range abis {
+		src, err := a.table(uapi, l, protos, &decl)
+		if err != nil {
+			return err
+		}
+		if err := deliver(filepath.Join(out, "table_"+a.name+"_gen.go"), append([]byte(head), src...), check); err != nil {
+			return err
+		}
+	}
+	var unused []string
+	for name, c := range l.calls {
+		if !c.used {
+			unused = append(unused, name)
+		}
+	}
+	if len(unused) > 0 {
+		sort.Strings(unused)
+		return fmt.Errorf("%s: no ABI has %s", calls, strings.Join(unused, ", "))
+	}
+	return deliver(filepath.Join(out, "params_gen.go"), decl.Bytes(), check)
+}
+
+// table gives the Go source of one ABI and adds the parameter lists that it is first to use to decl.
+func (a *abi) table(uapi string, l *list, protos map[string]string, decl *bytes.Buffer) ([]byte, error) {
+	header, err := os.ReadFile(filepath.Join(uapi, "usr/include", a.header))
+	if err != nil {
+		return nil, err
+	}
+	names := map[int]string{}
+	for _, m := range a.number.FindAllStringSubmatch(string(header), -1) {
+		n, _ := strconv.Atoi(m[2])
+		name := m[1]
+		if r, ok := l.rename[a.name][name]; ok {
+			name = r
+		}
+		if names[n] != "" {
+			return nil, fmt.Errorf("%s: %d is %s and %s", a.header, n, names[n], name)
+		}
+		names[n] = name
+	}
+	if len(names) < 300 {
+		return nil, fmt.Errorf("%s: only %d numbers found", a.header, len(names))
+	}
+	for n, name := range l.number[a.name] {
+		if names[n] != "" {
+			return nil, fmt.Errorf("number %s %d %s: the header has it as %s", a.name, n, name, names[n])
+		}
+		names[n] = name
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "// %s is %s; <asm/%s>.\nvar %s = &ABI{Name: %q, PtrSize: %d, Defs: []Def{\n", a.goName, about[a.name], filepath.Base(a.header), a.goName, a.name, a.ptr)
+	if err := a.rows(&b, names, l, protos, decl); err != nil {
+		return nil, err
+	}
+	b.WriteString("}")
+	if p := l.private[a.name]; len(p) > 0 {
+		b.WriteString(", Private: map[uint32]*Def{\n")
+		if err := a.rows(&b, p, l, protos, decl); err != nil {
+			return nil, err
+		}
+		b.WriteString("}")
+	}
+	b.WriteString("}\n")
+	return b.Bytes(), nil
+}
+
+var about = map[string]string{
+	"amd64": "the 64-bit ABI of x86",
+	"i386":  "the 32-bit ABI of x86, which 64-bit kernels keep",
+	"x32":   "the ABI of 32-bit pointers in 64-bit mode; its numbers are written without 0x40000000",
+	"arm64": "the 64-bit ABI of arm",
+	"arm":   "the 32-bit ABI of arm (EABI), which 64-bit kernels keep",
+}
+
+func (a *abi) rows(b *bytes.Buffer, names map[int]string, l *list, protos map[string]string, decl *bytes.Buffer) error {
+	var nums []int
+	for n := range names {
+		nums = append(nums, n)
+	}
+	sort.Ints(nums)
+	for _, n := range nums {
+		name := names[n]
+		base := strings.TrimSuffix(name, "#64")
+		c := l.calls[base]
+		if c == nil {
+			return fmt.Errorf("%s %d %s: not in the list of calls", a.name, n, name)
+		}
+		c.used = true
+		proto, ok := c.abi[a.name]
+		if !ok {
+			proto = c.proto
+		}
+		fmt.Fprintf(b, "%d: {Name: %q", n, name)
+		if len(c.class) > 0 {
+			fmt.Fprintf(b, ", Class: %s", strings.Join(c.class, " | "))
+		}
+		if proto != "" {
+			v, ok := protos[proto]
+			if !ok {
+				params, err := split(proto)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				v = fmt.Sprintf("params%d", len(protos))
+				protos[proto] = v
+				fmt.Fprintf(decl, "var %s = []Param{", v)
+				for _, p := range params {
+					fmt.Fprintf(decl, "{%q, %q},", p[0], p[1])
+				}
+				decl.WriteString("}\n")
+			}
+			fmt.Fprintf(b, ", Args: %s", v)
+		}
+		b.WriteString("},\n")
+	}
+	return nil
+}
+
+var paramRE = regexp.MustCompile(`^(.*[\s*])([A-Za-z_]\w*)$`)
+
+// split gives name and type of each parameter.
+func split(proto string) ([][2]string, error) {
+	var out [][2]string
+	for _, p := range strings.Split(proto, ",") {
+		m := paramRE.FindStringSubmatch(strings.TrimSpace(p))
+		if m == nil {
+			return nil, fmt.Errorf("%q is not a parameter", p)
+		}
+		out = append(out, [2]string{strings.TrimLeft(m[2], "_"), strings.TrimSpace(m[1])})
+	}
+	if len(out) > 6 {
+		return nil, fmt.Errorf("%q: more than six", proto)
+	}
+	return out, nil
+}
+
+// packageVersion names the version of an unpacked linux-libc-dev.
+func packageVersion(uapi string) (string, error) {
+	f, err := os.Open(filepath.Join(uapi, "usr/share/doc/linux-libc-dev/changelog.Debian.gz"))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return "", err
+	}
+	head, err := io.ReadAll(io.LimitReader(z, 200))
+	if err != nil {
+		return "", err
+	}
+	m := regexp.MustCompile(`^\S+ \(([^)]+)\)`).FindSubmatch(head)
+	if m == nil {
+		return "", fmt.Errorf("%s: no version in the first line", f.Name())
+	}
+	return string(m[1]), nil
+}
+
+func deliver(path string, src []byte, check bool) error {
+	src, err := format.Source(src)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	old, err := os.ReadFile(path)
+	if err == nil && bytes.Equal(old, src) {
+		return nil
+	}
+	if check {
+		return fmt.Errorf("%s is not what the generator writes; run go generate ./internal/syscalls", path)
+	}
+	return os.WriteFile(path, src, 0o644)
+}
