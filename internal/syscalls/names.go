@@ -110,7 +110,7 @@ func (c Class) Classes() []string {
 func (a *ABI) Suggest(name string) []string {
 	type near struct {
 		name string
-		dist int
+		dist int // twice the distance
 	}
 	if len(name) == 0 || len(name) > 64 {
 		return nil
@@ -123,12 +123,14 @@ func (a *ABI) Suggest(name string) []string {
 		limit = 3
 	}
 	add := func(candidate string) {
-		d := distance(strings.ToLower(name), candidate)
-		// Names that only add something are near too: pread and pread64, stat64 and newstat.
-		if d > limit && len(name) >= 4 && (strings.HasPrefix(candidate, name) || strings.HasSuffix(candidate, name)) {
-			d = limit
+		d := 2 * distance(strings.ToLower(name), candidate)
+		// Names that only add something are near too: pread and pread64, fstatat and newfstatat.
+		if len(name) >= 4 && strings.HasPrefix(candidate, name) {
+			d = 1
+		} else if len(name) >= 4 && strings.HasSuffix(candidate, name) {
+			d = min(d, 3)
 		}
-		if d <= limit {
+		if d <= 2*limit {
 			list = append(list, near{candidate, d})
 		}
 	}
@@ -148,6 +150,9 @@ func (a *ABI) Suggest(name string) []string {
 	sort.SliceStable(list, func(i, j int) bool {
 		if list[i].dist != list[j].dist {
 			return list[i].dist < list[j].dist
+		}
+		if len(list[i].name) != len(list[j].name) {
+			return len(list[i].name) < len(list[j].name)
 		}
 		return list[i].name < list[j].name
 	})
