@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sonde-trace/sonde/internal/kerneltest"
 )
 
 var all = []*ABI{AMD64, I386, X32, ARM64, ARM}
@@ -173,17 +175,9 @@ func TestNumbersAgainstThisMachinesHeaders(t *testing.T) {
 
 // tracefs shows the prototypes that the running kernel was built with.
 func TestPrototypesAgainstTracefs(t *testing.T) {
-	var dir string
-	for _, d := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing", os.Getenv("SONDE_TRACEFS")} {
-		if m, _ := filepath.Glob(d + "/events/syscalls/sys_enter_openat/format"); len(m) > 0 {
-			dir = d + "/events/syscalls"
-			break
-		}
-	}
-	a := map[string]*ABI{"amd64": AMD64, "arm64": ARM64}[runtime.GOARCH]
-	if dir == "" || a == nil {
-		t.Skip("no tracefs with syscall events, or not readable: mount it or set SONDE_TRACEFS")
-	}
+	kerneltest.Require(t, kerneltest.SyscallEvents)
+	dir := kerneltest.TracefsDir(t) + "/events/syscalls"
+	a := Family(runtime.GOARCH)[0]
 	// The kernel's function is named otherwise than the call.
 	function := map[string]string{"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat", "uname": "newuname", "umount2": "umount",
 		"sendfile": "sendfile64"}
