@@ -2,6 +2,138 @@
 // all or nothing: an error leaves no map, program or link behind.
 package attach
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
 
-var errNotYet = errors.New("not built yet")
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-trace/sonde/internal/bpfgen"
+)
+
+// VerifierError says that the kernel refused a generated program.
+type VerifierError struct {
+	Program string // name of the program
+	Doing   string // what the refused instructions are for, in words; may be empty
+	Reason  string // the verifier's last words
+	Log     string // its full log
+	Err     error
+}
+
+// Error gives the reason in one line; the log is in the field.
+func (e *VerifierError) Error() string {
+	s := fmt.Sprintf("the kernel's verifier refused the program %s", e.Program)
+	if e.Doing != "" {
+		s += fmt.Sprintf(" at the part %q", e.Doing)
+	}
+	return s + ": " + e.Reason
+}
+
+func (e *VerifierError) Unwrap() error { return e.Err }
+
+// logPosition finds the number of an instruction at the start of a line of a verifier log.
+var logPosition = regexp.MustCompile(`(?m)^(\d+): \(`)
+
+// loadError turns the error of loading p into words.
+func loadError(p *bpfgen.Program, err error) error {
+	var ve *ebpf.VerifierError
+	if !errors.As(err, &ve) || len(ve.Log) == 0 {
+		if errors.Is(err, unix.EFAULT) {
+			// The verifier gives up so when more than 8192 branches wait to be checked, without a log.
+			return &VerifierError{Program: p.Name, Reason: "it has too many branches; a smaller selection or string limit may help", Err: err}
+		}
+		return explain("loading the program "+p.Name, err)
+	}
+	log := strings.Join(ve.Log, "\n")
+	e := &VerifierError{Program: p.Name, Log: log, Err: err}
+	for i := len(ve.Log) - 1; i >= 0; i-- {
+		l := strings.TrimSpace(ve.Log[i])
+		if l != "" && !strings.HasPrefix(l, "processed ") && !strings.HasPrefix(l, "verification time") && !strings.HasPrefix(l, "stack depth") {
+			e.Reason = l
+			break
+		}
+	}
+	if all := logPosition.FindAllStringSubmatch(log, -1); len(all) > 0 {
+		if at, err := strconv.Atoi(all[len(all)-1][1]); err == nil {
+			e.Doing = p.Note(at)
+		}
+	}
+	return e
+}
+
+// explain adds the remedy to errors of the bpf system call.
+func explain(doing string, err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("%s: %w: %s", doing, err, whyNotPermitted())
+	case errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("%s: %w: the kernel has no memory for it; a smaller buffer or string limit may help", doing, err)
+	case errors.Is(err, unix.ENOSYS):
+		return fmt.Errorf("%s: %w: this kernel is built without bpf(2)", doing, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// describeKernel finds out what the generator must know.
+func describeKernel() (bpfgen.Kernel, error) {
+	k := bpfgen.Kernel{Arch: runtime.GOARCH}
+	if _, _, ok := bpfgen.ABIIndex(k.Arch, k.Arch); !ok {
+		return k, fmt.Errorf("tracing on %s: not supported; amd64 and arm64 are", k.Arch)
+	}
+	raw, release, err := mapBTF(btfPath)
+	if err != nil {
+		return k, err
+	}
+	defer release()
+	s, err := scanBTF(raw)
+	if err != nil {
+		return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
+	}
+	for _, m := range []struct {
+		dst            *int
+		within, member string
+	}{
+		{&k.Task.Pid, "task_struct", "pid"}, {&k.Task.Tgid, "task_struct", "tgid"},
+		{&k.Task.ExitCode, "task_struct", "exit_code"}, {&k.Task.Signal, "task_struct", "signal"},
+		{&k.Task.Live, "signal_struct", "live"},
+	} {
+		if *m.dst, err = s.member(m.within, m.member); err != nil {
+			return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
+		}
+	}
+	if k.Arch == "amd64" {
+		info, err := s.member("task_struct", "thread_info")
+		if err != nil {
+			return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
+		}
+		status, err := s.member("thread_info", "status")
+		if err != nil {
+			return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
+		}
+		k.Task.Status = info + status
+	}
+	k.Atomics = haveAtomics()
+	return k, nil
+}
+
+// haveAtomics reports whether the kernel runs fetching atomics, by loading one.
+func haveAtomics() bool {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sonde_atomics", Type: ebpf.SocketFilter, License: "Dual BSD/GPL", Instructions: asm.Instructions{
+		asm.Mov.Imm(asm.R0, 0),
+		asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord),
+		asm.Mov.Imm(asm.R1, 1),
+		bpfgen.CompareExchange(asm.RFP, asm.R1, -8),
+		asm.Return(),
+	}})
+	if err != nil {
+		return false
+	}
+	p.Close()
+	return true
+}

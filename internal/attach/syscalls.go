@@ -1,6 +1,17 @@
 package attach
 
 import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/ring"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 )
@@ -23,7 +34,7 @@ type TargetFilter struct {
 	// extend. With AllowTids only listed threads of a process are traced.
 	AllowPids, DenyPids       []uint32
 	AllowTids, DenyTids       []uint32
-	AllowUIDs, DenyUIDs       []uint32 // effective at the time of the call
+	AllowUIDs, DenyUIDs       []uint32 // real user ids, at the time of the call
 	AllowComms, DenyComms     []string // first 15 bytes
 	AllowCgroups, DenyCgroups []uint64 // ids of version 2 cgroups
 	// AllTasks traces every task of the machine that the other kinds allow, and keeps no follow set. Without it only
@@ -69,38 +80,433 @@ type Counters struct {
 	BlockNs          uint64 // and for how long in total
 }
 
-// Syscalls is a set of loaded programs and their maps. Its methods may be called from several goroutines, Close last.
+// Syscalls is a set of loaded programs and their maps. Its methods may be called from several goroutines.
 type Syscalls struct {
-	main, side *ring.Reader
+	opt    SyscallOptions
+	maps   map[string]*ebpf.Map
+	entry  *ebpf.Program
+	exit   *ebpf.Program
+	life   []lifeProgram
+	shapes []*ebpf.Program
+	main   *ring.Reader
+	side   *ring.Reader
+	mu     sync.Mutex // guards links and closed
+	links  []link.Link
+	closed bool
+	cpus   int
 }
 
-// OpenSyscalls creates the maps and loads the programs of o. Nothing is attached yet. On error nothing is left behind.
-func OpenSyscalls(o SyscallOptions) (*Syscalls, error) { return nil, errNotYet }
+type lifeProgram struct {
+	*ebpf.Program
+	tracepoint string
+}
 
-// Attach attaches all programs, or none.
-func (s *Syscalls) Attach() error { return errNotYet }
+// Sizes that the user does not choose.
+const (
+	defaultRing = 8 << 20
+	sideRing    = 1 << 20
+	maxRing     = 1 << 30
+	maxStrLimit = 65536
+	maxProcs    = 65536
+	maxStates   = 16384
+)
+
+// OpenSyscalls creates the maps and loads the programs of o. Nothing is attached yet. On error nothing is left behind.
+func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
+	if o.StrLimit == 0 {
+		o.StrLimit = 256
+	}
+	if o.StrLimit < 0 || o.StrLimit > maxStrLimit {
+		return nil, fmt.Errorf("string limit %d: 1 to %d bytes are possible", o.StrLimit, maxStrLimit)
+	}
+	if o.RingSize == 0 {
+		o.RingSize = defaultRing
+	}
+	if page := os.Getpagesize(); o.RingSize < page || o.RingSize > maxRing || o.RingSize&(o.RingSize-1) != 0 {
+		return nil, fmt.Errorf("ring of %d bytes: a power of two from %d to %d is needed", o.RingSize, page, maxRing)
+	}
+	kernel, err := describeKernel()
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("counting CPUs: %w", err)
+	}
+	restore, err := raiseMemlock()
+	if err != nil {
+		return nil, err
+	}
+	defer restore()
+	s := &Syscalls{opt: o, maps: make(map[string]*ebpf.Map), cpus: cpus}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	gen := &bpfgen.Syscalls{Kernel: kernel, Others: o.Others, RingSize: o.RingSize, Block: o.Block, Target: bpfgen.Target{
+		SelfPid: o.SelfPid, Procs: !o.Target.AllTasks, Threads: len(o.Target.AllowTids) > 0,
+		DenyPids: o.Target.DenyPids, DenyTids: o.Target.DenyTids, AllowUIDs: o.Target.AllowUIDs, DenyUIDs: o.Target.DenyUIDs,
+		AllowComms: o.Target.AllowComms, DenyComms: o.Target.DenyComms, AllowCgroups: o.Target.AllowCgroups, DenyCgroups: o.Target.DenyCgroups,
+	}}
+	plan, err := planTable(kernel.Arch, &o)
+	if err != nil {
+		return nil, err
+	}
+	scratch := bpfgen.ScratchSize(plan.shapes, o.StrLimit)
+	if err := s.makeMaps(gen, scratch, cpus); err != nil {
+		return nil, err
+	}
+	if err := s.loadShapes(gen, plan, scratch); err != nil {
+		return nil, err
+	}
+	if err := s.maps[bpfgen.MapTable].Put(uint32(0), plan.table()); err != nil {
+		return nil, fmt.Errorf("filling the table of calls: %w", err)
+	}
+	if err := s.loadDispatchers(gen); err != nil {
+		return nil, err
+	}
+	if s.main, err = ring.New(s.maps[bpfgen.MapRing].FD(), o.RingSize); err != nil {
+		return nil, err
+	}
+	if s.side, err = ring.New(s.maps[bpfgen.MapSide].FD(), sideRing); err != nil {
+		return nil, err
+	}
+	return s, s.seed()
+}
+
+// makeMaps creates the maps that the programs name.
+func (s *Syscalls) makeMaps(gen *bpfgen.Syscalls, scratch, cpus int) error {
+	specs := []ebpf.MapSpec{
+		{Name: bpfgen.MapRing, Type: ebpf.RingBuf, MaxEntries: uint32(s.opt.RingSize)},
+		{Name: bpfgen.MapSide, Type: ebpf.RingBuf, MaxEntries: sideRing},
+		{Name: bpfgen.MapScratch, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(scratch), MaxEntries: uint32(cpus * bpfgen.Slots)},
+		{Name: bpfgen.MapStats, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.StatsSize, MaxEntries: uint32(cpus)},
+		{Name: bpfgen.MapState, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxStates},
+		{Name: bpfgen.MapTable, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.TableSize, MaxEntries: 1},
+		{Name: bpfgen.MapControl, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.ControlSize, MaxEntries: 1},
+		{Name: bpfgen.MapProgs, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 4096},
+	}
+	t := &gen.Target
+	if t.Procs {
+		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapProcs, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs})
+	}
+	if t.Threads {
+		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapThreads, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs})
+	}
+	sets := []struct {
+		name string
+		size uint32
+		list []uint64
+	}{
+		{bpfgen.MapDenyPids, 4, widen(t.DenyPids)}, {bpfgen.MapDenyTids, 4, widen(t.DenyTids)},
+		{bpfgen.MapAllowUIDs, 4, widen(t.AllowUIDs)}, {bpfgen.MapDenyUIDs, 4, widen(t.DenyUIDs)},
+		{bpfgen.MapAllowCgroups, 8, t.AllowCgroups}, {bpfgen.MapDenyCgroups, 8, t.DenyCgroups},
+	}
+	for _, set := range sets {
+		if !t.Inline(len(set.list)) {
+			specs = append(specs, ebpf.MapSpec{Name: set.name, Type: ebpf.Hash, KeySize: set.size, ValueSize: 4, MaxEntries: uint32(len(set.list))})
+		}
+	}
+	for i := range specs {
+		m, err := ebpf.NewMap(&specs[i])
+		if err != nil {
+			return explain(fmt.Sprintf("creating the map %q of %d × %d bytes", specs[i].Name, specs[i].MaxEntries, max(1, specs[i].ValueSize)), err)
+		}
+		s.maps[specs[i].Name] = m
+	}
+	for _, set := range sets {
+		m := s.maps[set.name]
+		if m == nil {
+			continue
+		}
+		for _, v := range set.list {
+			key := make([]byte, 8)
+			binary.LittleEndian.PutUint64(key, v)
+			if err := m.Put(key[:set.size], uint32(1)); err != nil {
+				return fmt.Errorf("filling the set %s: %w", set.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func widen(list []uint32) []uint64 {
+	w := make([]uint64, len(list))
+	for i, v := range list {
+		w[i] = uint64(v)
+	}
+	return w
+}
+
+// seed puts the processes and threads of the target filter in their sets.
+func (s *Syscalls) seed() error {
+	for _, pid := range s.opt.Target.AllowPids {
+		if err := s.FollowProcess(pid); err != nil {
+			return err
+		}
+	}
+	for _, tid := range s.opt.Target.AllowTids {
+		if err := s.FollowThread(tid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// load loads one program whose map references are names.
+func (s *Syscalls) load(p *bpfgen.Program) (*ebpf.Program, error) {
+	insns := make(asm.Instructions, len(p.Insns))
+	copy(insns, p.Insns)
+	for i := range insns {
+		if insns[i].IsLoadFromMap() {
+			if err := insns[i].AssociateMap(s.maps[insns[i].Reference()]); err != nil {
+				return nil, fmt.Errorf("program %s: map %q: %w", p.Name, insns[i].Reference(), err)
+			}
+		}
+	}
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: p.Name, Type: ebpf.RawTracepoint, License: "Dual BSD/GPL", Instructions: insns})
+	if err != nil {
+		return nil, loadError(p, err)
+	}
+	return prog, nil
+}
+
+// loadShapes loads the shape programs and enters them in the program array.
+func (s *Syscalls) loadShapes(gen *bpfgen.Syscalls, plan *table, scratch int) error {
+	loaded := make(map[[32]byte]uint32)
+	progs := s.maps[bpfgen.MapProgs]
+	for i, sh := range plan.shapes {
+		p, err := gen.Compile(sh, s.opt.StrLimit, scratch)
+		if err != nil {
+			return fmt.Errorf("capturing the memory of %s: %w", plan.users[i], err)
+		}
+		key := p.Key()
+		at, ok := loaded[key]
+		if !ok {
+			prog, err := s.load(p)
+			if err != nil {
+				return fmt.Errorf("capturing the memory of %s: %w", plan.users[i], err)
+			}
+			s.shapes = append(s.shapes, prog)
+			at = uint32(len(s.shapes) - 1)
+			loaded[key] = at
+			if err := progs.Put(at, prog); err != nil {
+				return fmt.Errorf("filling the program array: %w", err)
+			}
+		}
+		plan.progs[i] = int(at)
+	}
+	return nil
+}
+
+func (s *Syscalls) loadDispatchers(gen *bpfgen.Syscalls) error {
+	enter, err := gen.Enter()
+	if err != nil {
+		return err
+	}
+	if s.entry, err = s.load(enter); err != nil {
+		return err
+	}
+	exit, err := gen.Exit()
+	if err != nil {
+		return err
+	}
+	if s.exit, err = s.load(exit); err != nil {
+		return err
+	}
+	life, err := gen.Life(s.opt.Follow, s.opt.Signals)
+	if err != nil {
+		return err
+	}
+	for _, l := range life {
+		p, err := s.load(l.Program)
+		if err != nil {
+			return err
+		}
+		s.life = append(s.life, lifeProgram{p, l.Tracepoint})
+	}
+	return nil
+}
+
+// Attach attaches all programs, or none. Returns are watched before entries and tasks before both, so that no call shows
+// an entry only because its exit program came late.
+func (s *Syscalls) Attach() (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("attaching: %w", os.ErrClosed)
+	}
+	if len(s.links) > 0 {
+		return errors.New("attaching: already attached")
+	}
+	defer func() {
+		if err != nil {
+			s.detach()
+		}
+	}()
+	attach := func(tracepoint string, p *ebpf.Program) error {
+		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
+		if err != nil {
+			return explain(fmt.Sprintf("attaching to the raw tracepoint %s", tracepoint), err)
+		}
+		s.links = append(s.links, l)
+		return nil
+	}
+	for _, l := range s.life {
+		if err := attach(l.tracepoint, l.Program); err != nil {
+			return err
+		}
+	}
+	if err := attach("sys_exit", s.exit); err != nil {
+		return err
+	}
+	return attach("sys_enter", s.entry)
+}
+
+func (s *Syscalls) detach() error {
+	var errs []error
+	// Entries first: what is under way still gets its return.
+	for i := len(s.links) - 1; i >= 0; i-- {
+		errs = append(errs, s.links[i].Close())
+	}
+	s.links = nil
+	return errors.Join(errs...)
+}
 
 // FollowProcess adds a process to the follow set.
-func (s *Syscalls) FollowProcess(tgid uint32) error { return errNotYet }
+func (s *Syscalls) FollowProcess(tgid uint32) error {
+	m := s.maps[bpfgen.MapProcs]
+	if m == nil {
+		return errors.New("following a process: this session traces all tasks and keeps no follow set")
+	}
+	if tgid == s.opt.SelfPid {
+		return fmt.Errorf("following process %d: that is this tracer itself", tgid)
+	}
+	if err := m.Put(tgid, uint32(bpfgen.ProcActive)); err != nil {
+		return fmt.Errorf("following process %d: %w", tgid, err)
+	}
+	return nil
+}
 
 // FollowThread adds a thread to the set of followed threads; it has an effect only when the target filter names threads.
-func (s *Syscalls) FollowThread(tid uint32) error { return errNotYet }
+func (s *Syscalls) FollowThread(tid uint32) error {
+	m := s.maps[bpfgen.MapThreads]
+	if m == nil {
+		return nil
+	}
+	if err := m.Put(tid, uint32(1)); err != nil {
+		return fmt.Errorf("following thread %d: %w", tid, err)
+	}
+	return nil
+}
 
 // Launching says whether this process (SelfPid) is about to start a command. While on, its new children are followed in a
 // pending state: they show execve and execveat only, until one succeeds.
-func (s *Syscalls) Launching(on bool) error { return errNotYet }
+func (s *Syscalls) Launching(on bool) error {
+	control := make([]byte, bpfgen.ControlSize)
+	m := s.maps[bpfgen.MapControl]
+	if err := m.Lookup(uint32(0), &control); err != nil {
+		return fmt.Errorf("preparing to start the command: %w", err)
+	}
+	v := uint32(0)
+	if on {
+		v = 1
+	}
+	binary.LittleEndian.PutUint32(control[bpfgen.ControlArming:], v)
+	if err := m.Put(uint32(0), control); err != nil {
+		return fmt.Errorf("preparing to start the command: %w", err)
+	}
+	return nil
+}
 
 // Followed returns the ids of the followed processes that have not ended.
-func (s *Syscalls) Followed() ([]uint32, error) { return nil, errNotYet }
+func (s *Syscalls) Followed() ([]uint32, error) {
+	m := s.maps[bpfgen.MapProcs]
+	if m == nil {
+		return nil, nil
+	}
+	var tgid, bits uint32
+	var list []uint32
+	it := m.Iterate()
+	for it.Next(&tgid, &bits) {
+		if bits&bpfgen.ProcDead == 0 {
+			list = append(list, tgid)
+		}
+	}
+	if err := it.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return nil, fmt.Errorf("reading the follow set: %w", err)
+	}
+	return list, nil
+}
 
-// Main is the ring of calls, Side the ring of life-cycle and signal records. Close closes both.
+// Main is the ring of calls.
 func (s *Syscalls) Main() *ring.Reader { return s.main }
 
 // Side is the ring of life-cycle and signal records.
 func (s *Syscalls) Side() *ring.Reader { return s.side }
 
 // Counters reads the counters.
-func (s *Syscalls) Counters() (Counters, error) { return Counters{}, errNotYet }
+func (s *Syscalls) Counters() (Counters, error) {
+	var c Counters
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return c, fmt.Errorf("reading the counters: %w", os.ErrClosed)
+	}
+	value := make([]byte, bpfgen.StatsSize)
+	for cpu := range s.cpus {
+		if err := s.maps[bpfgen.MapStats].Lookup(uint32(cpu), &value); err != nil {
+			return c, fmt.Errorf("reading the counters of CPU %d: %w", cpu, err)
+		}
+		for off, dst := range map[int]*uint64{
+			bpfgen.StatMade: &c.Made, bpfgen.StatEntryRing: &c.EntryLostRing, bpfgen.StatEntryScratch: &c.EntryLostScratch,
+			bpfgen.StatReturned: &c.Returned, bpfgen.StatExitRing: &c.ExitLostRing, bpfgen.StatExitScratch: &c.ExitLostScratch,
+			bpfgen.StatFollowFull: &c.FollowFull, bpfgen.StatStateFull: &c.StateFull, bpfgen.StatSideLost: &c.SideLost,
+			bpfgen.StatBlockWaits: &c.BlockWaits, bpfgen.StatBlockNs: &c.BlockNs,
+		} {
+			*dst += binary.LittleEndian.Uint64(value[off:])
+		}
+	}
+	c.EnterMissed = missed(s.entry)
+	c.ExitMissed = missed(s.exit)
+	return c, nil
+}
+
+// missed is the number of hits for which the kernel did not run the program; kernels before 5.12 do not tell.
+func missed(p *ebpf.Program) uint64 {
+	st, err := p.Stats()
+	if err != nil {
+		return 0
+	}
+	return st.RecursionMisses
+}
 
 // Close detaches everything, closes the rings and unloads the programs. It may be called more than once.
-func (s *Syscalls) Close() error { return errNotYet }
+func (s *Syscalls) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	errs := []error{s.detach()}
+	for _, r := range []*ring.Reader{s.main, s.side} {
+		if r != nil {
+			errs = append(errs, r.Close())
+		}
+	}
+	progs := append([]*ebpf.Program{s.entry, s.exit}, s.shapes...)
+	for _, l := range s.life {
+		progs = append(progs, l.Program)
+	}
+	for _, p := range progs {
+		if p != nil {
+			errs = append(errs, p.Close())
+		}
+	}
+	for _, m := range s.maps {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -71,6 +71,7 @@ const (
 	// Segment flags.
 	SegString = 1 // text; ended by a NUL in the program unless SegCut is set
 	SegCut    = 2 // the program had more than was copied
+	SegFault  = 8 // with SegCut: the rest could not be read; a later record of the call may have all of it
 	SegFD     = 4 // not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call
 )
 

@@ -1,0 +1,188 @@
+package attach
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// btfPath is where the kernel offers its own types (CONFIG_DEBUG_INFO_BTF).
+const btfPath = "/sys/kernel/btf/vmlinux"
+
+// Layout of BTF: Documentation/bpf/btf.rst, include/uapi/linux/btf.h.
+const (
+	btfMagic      = 0xeb9f
+	btfHeaderSize = 24
+	btfTypeSize   = 12
+
+	btfInt       = 1
+	btfPtr       = 2
+	btfArray     = 3
+	btfStruct    = 4
+	btfUnion     = 5
+	btfEnum      = 6
+	btfFwd       = 7
+	btfTypedef   = 8
+	btfVolatile  = 9
+	btfConst     = 10
+	btfRestrict  = 11
+	btfFunc      = 12
+	btfFuncProto = 13
+	btfVar       = 14
+	btfDatasec   = 15
+	btfFloat     = 16
+	btfDeclTag   = 17
+	btfTypeTag   = 18
+	btfEnum64    = 19
+)
+
+// btfTail is the size of what follows a type's fixed part: per kind, once and per element.
+var btfTail = [...]struct{ once, each int }{
+	btfInt: {once: 4}, btfArray: {once: 12}, btfStruct: {each: 12}, btfUnion: {each: 12}, btfEnum: {each: 8},
+	btfFuncProto: {each: 8}, btfVar: {once: 4}, btfDatasec: {each: 12}, btfDeclTag: {once: 4}, btfEnum64: {each: 12},
+}
+
+// A btfScan finds members of structures in raw BTF. It reads the types once, in order, and keeps no tree: loading the whole kernel's
+// types costs as much as a whole short trace.
+type btfScan struct {
+	types, strings []byte
+	offsets        []uint32 // offset of type id-1 in types
+}
+
+var errBTF = errors.New("malformed BTF")
+
+// scanBTF indexes raw BTF, little-endian.
+func scanBTF(raw []byte) (*btfScan, error) {
+	if len(raw) < btfHeaderSize || binary.LittleEndian.Uint16(raw) != btfMagic {
+		return nil, fmt.Errorf("%w: no header", errBTF)
+	}
+	u32 := func(off int) uint64 { return uint64(binary.LittleEndian.Uint32(raw[off:])) }
+	hdr, n := u32(4), uint64(len(raw))
+	types, typesEnd := hdr+u32(8), hdr+u32(8)+u32(12)
+	strs, strsEnd := hdr+u32(16), hdr+u32(16)+u32(20)
+	if typesEnd > n || strsEnd > n {
+		return nil, fmt.Errorf("%w: a section ends behind the data", errBTF)
+	}
+	s := &btfScan{types: raw[types:typesEnd], strings: raw[strs:strsEnd]}
+	s.offsets = make([]uint32, 0, min(len(s.types)/24, 1<<20))
+	for off := 0; off < len(s.types); {
+		if len(s.types)-off < btfTypeSize {
+			return nil, fmt.Errorf("%w: type %d is cut", errBTF, len(s.offsets)+1)
+		}
+		s.offsets = append(s.offsets, uint32(off))
+		info := binary.LittleEndian.Uint32(s.types[off+4:])
+		kind, vlen := info>>24&0x1f, int(info&0xffff)
+		if kind == 0 || kind > btfEnum64 {
+			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, len(s.offsets), kind)
+		}
+		if int(kind) < len(btfTail) {
+			off += btfTail[kind].once + btfTail[kind].each*vlen
+		}
+		off += btfTypeSize
+		if off > len(s.types) {
+			return nil, fmt.Errorf("%w: type %d is cut", errBTF, len(s.offsets))
+		}
+	}
+	return s, nil
+}
+
+// name returns the offset of a name in the strings; names are stored once.
+func (s *btfScan) name(name string) (uint32, bool) {
+	i := bytes.Index(s.strings, []byte("\x00"+name+"\x00"))
+	return uint32(i + 1), i >= 0
+}
+
+// structure returns the id of a structure by name.
+func (s *btfScan) structure(name string) (id uint32, ok bool) {
+	want, ok := s.name(name)
+	if !ok {
+		return 0, false
+	}
+	for i, off := range s.offsets {
+		if binary.LittleEndian.Uint32(s.types[off:]) == want && s.types[off+7]&0x1f == btfStruct {
+			return uint32(i + 1), true
+		}
+	}
+	return 0, false
+}
+
+// member returns the offset in bytes of a member of a structure, also of one inside anonymous members.
+func (s *btfScan) member(structure, member string) (int, error) {
+	id, ok := s.structure(structure)
+	if !ok {
+		return 0, fmt.Errorf("the kernel's BTF has no struct %s", structure)
+	}
+	want, ok := s.name(member)
+	if ok {
+		if bits, found := s.find(id, want, 0); found {
+			return int(bits / 8), nil
+		}
+	}
+	return 0, fmt.Errorf("struct %s of the kernel's BTF has no member %s", structure, member)
+}
+
+// find looks for a member by the offset of its name; depth bounds malformed cycles of anonymous members.
+func (s *btfScan) find(id, name uint32, depth int) (bits uint32, ok bool) {
+	if id == 0 || int(id) > len(s.offsets) || depth > 8 {
+		return 0, false
+	}
+	off := int(s.offsets[id-1])
+	info := binary.LittleEndian.Uint32(s.types[off+4:])
+	if kind := info >> 24 & 0x1f; kind != btfStruct && kind != btfUnion {
+		return 0, false
+	}
+	for i := range int(info & 0xffff) {
+		m := s.types[off+btfTypeSize+12*i:]
+		at := binary.LittleEndian.Uint32(m[8:])
+		if info>>31 != 0 {
+			at &= 0xffffff // the upper byte is the size of a bit field
+		}
+		switch binary.LittleEndian.Uint32(m) {
+		case name:
+			return at, true
+		case 0:
+			if inner, ok := s.find(binary.LittleEndian.Uint32(m[4:]), name, depth+1); ok {
+				return at + inner, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// mapBTF returns the kernel's raw BTF outside of the Go heap, and what gives it back.
+func mapBTF(path string) ([]byte, func(), error) {
+	f, err := os.Open(path)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil, fmt.Errorf("reading the kernel's types: %s does not exist: this kernel is built without BTF (CONFIG_DEBUG_INFO_BTF), which tracing needs: %w", path, err)
+		}
+		return nil, nil, fmt.Errorf("reading the kernel's types: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the kernel's types: %w", err)
+	}
+	size := int(st.Size())
+	if size <= 0 || size > 256<<20 {
+		return nil, nil, fmt.Errorf("reading the kernel's types: %s has the size %d", path, size)
+	}
+	// Linux 6.16 and later map the file itself.
+	if b, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_PRIVATE); err == nil {
+		return b, func() { unix.Munmap(b) }, nil
+	}
+	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the kernel's types: %w", err)
+	}
+	if _, err := io.ReadFull(f, b); err != nil {
+		unix.Munmap(b)
+		return nil, nil, fmt.Errorf("reading the kernel's types from %s: %w", path, err)
+	}
+	return b, func() { unix.Munmap(b) }, nil
+}

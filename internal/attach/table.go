@@ -1,0 +1,129 @@
+package attach
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/sonde-trace/sonde/internal/bpfgen"
+	"github.com/sonde-trace/sonde/internal/syscalls"
+)
+
+// A table is the plan of a session in the form of the kernel's table: which shape each call uses.
+type table struct {
+	arch   string
+	opt    *SyscallOptions
+	shapes []*bpfgen.Shape
+	users  []string // a call that uses the shape, in words
+	progs  []int    // index in the program array, by shape; set when loaded
+	rows   []tableRow
+	byText map[string]int
+}
+
+// A tableRow is one call: indexes of its shapes, -1 for a record without memory.
+type tableRow struct {
+	call               *SyscallPlan
+	abi                int
+	enter, exit, retry int
+}
+
+// planTable lists the shapes that the calls of o need.
+func planTable(arch string, o *SyscallOptions) (*table, error) {
+	t := &table{arch: arch, opt: o, byText: make(map[string]int)}
+	for i := range o.Calls {
+		c := &o.Calls[i]
+		abi, ptr, ok := bpfgen.ABIIndex(arch, c.ABI)
+		if !ok {
+			return nil, fmt.Errorf("tracing calls of the ABI %q: this kernel runs %s", c.ABI, arch)
+		}
+		user := fmt.Sprintf("%s call %d", c.ABI, c.Nr)
+		row := tableRow{call: c, abi: abi, enter: -1, exit: -1, retry: -1}
+		if len(c.Enter) > 0 {
+			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: c.Enter}, user+", at entry")
+			// The retry takes the memory of the return first: decoders that ask for it find it in the usual place.
+			again := append(append([]syscalls.Fetch(nil), c.Exit...), shift(c.Enter, len(c.Exit))...)
+			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again}, user+", at the return, again")
+		}
+		if len(c.Exit) > 0 {
+			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit}, user+", at the return")
+		}
+		t.rows = append(t.rows, row)
+	}
+	t.progs = make([]int, len(t.shapes))
+	return t, nil
+}
+
+// shift renumbers the references among fetches that now stand behind n others.
+func shift(list []syscalls.Fetch, n int) []syscalls.Fetch {
+	out := append([]syscalls.Fetch(nil), list...)
+	for i := range out {
+		for _, num := range []*syscalls.Number{&out[i].Base, &out[i].Len.Number, &out[i].Total, &out[i].When.Value} {
+			if num.From == syscalls.FromMem {
+				num.N += uint32(n)
+			}
+		}
+	}
+	return out
+}
+
+// shape returns the index of a shape, adding it when no equal one is there. Shapes without pointers in the caller's
+// memory are the same for all sizes of pointers.
+func (t *table) shape(sh *bpfgen.Shape, user string) int {
+	walks := false
+	for i := range sh.Fetches {
+		if k := sh.Fetches[i].Kind; k == syscalls.FetchIovec || k == syscalls.FetchStrings {
+			walks = true
+		}
+	}
+	if !walks {
+		sh.Ptr = 8
+	}
+	text := fmt.Sprintf("%v %d %v", sh.Exit, sh.Ptr, sh.Fetches)
+	if i, ok := t.byText[text]; ok {
+		return i
+	}
+	t.byText[text] = len(t.shapes)
+	t.shapes = append(t.shapes, sh)
+	t.users = append(t.users, user)
+	return len(t.shapes) - 1
+}
+
+// table returns the value of bpfgen.MapTable.
+func (t *table) table() []byte {
+	value := make([]byte, bpfgen.TableSize)
+	put := func(row, slot int, word uint32) {
+		binary.LittleEndian.PutUint32(value[row+4*slot:], word)
+	}
+	any := func(slot int, word uint32) {
+		old := binary.LittleEndian.Uint32(value[bpfgen.AnyRow()+4*slot:])
+		put(bpfgen.AnyRow(), slot, old|word&(bpfgen.Selected|bpfgen.ExecCall))
+	}
+	prog := func(shape int) int {
+		if shape < 0 {
+			return -1
+		}
+		return t.progs[shape]
+	}
+	if t.opt.Others {
+		for abi := range 3 {
+			for slot := range bpfgen.TableSlots {
+				put(bpfgen.EnterRow(abi), slot, bpfgen.EnterWord(-1, false))
+				put(bpfgen.ExitRow(abi), slot, bpfgen.ExitWord(-1, -1, false))
+				any(slot, bpfgen.Selected)
+			}
+		}
+	}
+	for i := range t.rows {
+		r := &t.rows[i]
+		slot := bpfgen.Slot(r.call.ABI, r.call.Nr)
+		exec := bpfgen.IsExec(r.call.ABI, r.call.Nr)
+		put(bpfgen.EnterRow(r.abi), slot, bpfgen.EnterWord(prog(r.enter), exec))
+		put(bpfgen.ExitRow(r.abi), slot, bpfgen.ExitWord(prog(r.exit), prog(r.retry), exec))
+		any(slot, bpfgen.EnterWord(-1, exec))
+		if bpfgen.IsSigreturn(r.call.ABI, r.call.Nr) {
+			// It returns with its number forgotten.
+			put(bpfgen.ExitRow(r.abi), bpfgen.OtherSlot, bpfgen.ExitWord(-1, -1, false))
+			any(bpfgen.OtherSlot, bpfgen.Selected)
+		}
+	}
+	return value
+}
