@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
@@ -118,22 +117,6 @@ func describeKernel() (bpfgen.Kernel, error) {
 		}
 		k.Task.Status = info + status
 	}
-	k.Atomics = haveAtomics()
+	k.Atomics = probeAtomics() == nil
 	return k, nil
-}
-
-// haveAtomics reports whether the kernel runs fetching atomics, by loading one.
-func haveAtomics() bool {
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sonde_atomics", Type: ebpf.SocketFilter, License: "Dual BSD/GPL", Instructions: asm.Instructions{
-		asm.Mov.Imm(asm.R0, 0),
-		asm.StoreMem(asm.RFP, -8, asm.R0, asm.DWord),
-		asm.Mov.Imm(asm.R1, 1),
-		bpfgen.CompareExchange(asm.RFP, asm.R1, -8),
-		asm.Return(),
-	}})
-	if err != nil {
-		return false
-	}
-	p.Close()
-	return true
 }

@@ -2,7 +2,6 @@ package attach
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -11,52 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capabilities that tracing needs (include/uapi/linux/capability.h).
-const (
-	capSysAdmin = 21
-	capPerfmon  = 38
-	capBPF      = 39
-)
-
-// capabilities returns the effective capabilities of this process.
-func capabilities() (uint64, error) {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return 0, fmt.Errorf("reading capabilities: %w", err)
-	}
-	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), nil
-}
-
-// lockdown returns the kernel's lockdown mode: "none", "integrity", "confidentiality", or "" when the kernel does not tell.
-func lockdown() string {
-	b, err := os.ReadFile("/sys/kernel/security/lockdown")
-	if err != nil {
-		return ""
-	}
-	_, rest, ok := strings.Cut(string(b), "[")
-	if !ok {
-		return ""
-	}
-	mode, _, _ := strings.Cut(rest, "]")
-	return mode
-}
-
 // whyNotPermitted finds the reason for an EPERM of bpf(2) or perf_event_open(2), with the remedy.
 func whyNotPermitted() string {
-	caps, err := capabilities()
+	caps, err := effectiveCaps()
 	has := func(c uint) bool { return err == nil && caps>>c&1 != 0 }
-	if !has(capSysAdmin) && !(has(capBPF) && has(capPerfmon)) {
+	if !has(unix.CAP_SYS_ADMIN) && !(has(unix.CAP_BPF) && has(unix.CAP_PERFMON)) {
 		var missing []string
-		if !has(capBPF) {
+		if !has(unix.CAP_BPF) {
 			missing = append(missing, "CAP_BPF")
 		}
-		if !has(capPerfmon) {
+		if !has(unix.CAP_PERFMON) {
 			missing = append(missing, "CAP_PERFMON")
 		}
 		return fmt.Sprintf("this process has not %s; run it as root (sudo)", strings.Join(missing, " and "))
 	}
-	if lockdown() == "confidentiality" {
+	if f := (&prober{}).lockdown(); f.Err != nil {
 		return "the kernel's lockdown mode \"confidentiality\" forbids programs that read memory; boot with lockdown=integrity or none"
 	}
 	return "a security module, a container or a seccomp filter forbids it"

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -107,8 +109,9 @@ const (
 	sideRing    = 1 << 20
 	maxRing     = 1 << 30
 	maxStrLimit = 65536
-	maxProcs    = 65536
-	maxStates   = 16384
+	maxProcs    = 16384 // processes followed at one time; the map is filled at once, which takes 0.13 µs each
+	maxStates   = 16384 // calls under way, where the filter needs to remember each
+	fewStates   = 4096  // elsewhere only execs and the calls that something went wrong with
 )
 
 // OpenSyscalls creates the maps and loads the programs of o. Nothing is attached yet. On error nothing is left behind.
@@ -182,12 +185,16 @@ func (s *Syscalls) makeMaps(gen *bpfgen.Syscalls, scratch, cpus int) error {
 		{Name: bpfgen.MapSide, Type: ebpf.RingBuf, MaxEntries: sideRing},
 		{Name: bpfgen.MapScratch, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(scratch), MaxEntries: uint32(cpus * bpfgen.Slots)},
 		{Name: bpfgen.MapStats, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.StatsSize, MaxEntries: uint32(cpus)},
-		{Name: bpfgen.MapState, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxStates},
 		{Name: bpfgen.MapTable, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.TableSize, MaxEntries: 1},
 		{Name: bpfgen.MapControl, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.ControlSize, MaxEntries: 1},
 		{Name: bpfgen.MapProgs, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 4096},
 	}
 	t := &gen.Target
+	states := uint32(fewStates)
+	if t.Unstable() {
+		states = maxStates
+	}
+	specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapState, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: states})
 	if t.Procs {
 		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapProcs, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs})
 	}
@@ -272,30 +279,71 @@ func (s *Syscalls) load(p *bpfgen.Program) (*ebpf.Program, error) {
 	return prog, nil
 }
 
-// loadShapes loads the shape programs and enters them in the program array.
+// A loading is one program to load and where it goes.
+type loading struct {
+	*bpfgen.Program
+	user string // the call it is for, in words
+	done func(*ebpf.Program)
+}
+
+// loadAll loads programs on all CPUs at once: most of a program's time is the verifier's.
+func (s *Syscalls) loadAll(list []loading) error {
+	errs := make([]error, len(list))
+	progs := make([]*ebpf.Program, len(list))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(list)) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
+				if progs[i], errs[i] = s.load(list[i].Program); errs[i] != nil {
+					next.Store(int64(len(list))) // no need to go on
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	var first error
+	for i := range list {
+		if progs[i] != nil {
+			list[i].done(progs[i]) // owned from here, also when another one failed
+		}
+		if first == nil && errs[i] != nil {
+			first = errs[i]
+			if list[i].user != "" {
+				first = fmt.Errorf("capturing the memory of %s: %w", list[i].user, first)
+			}
+		}
+	}
+	return first
+}
+
+// loadShapes generates and loads the shape programs and enters them in the program array.
 func (s *Syscalls) loadShapes(gen *bpfgen.Syscalls, plan *table, scratch int) error {
-	loaded := make(map[[32]byte]uint32)
-	progs := s.maps[bpfgen.MapProgs]
+	seen := make(map[[32]byte]int)
+	var list []loading
 	for i, sh := range plan.shapes {
 		p, err := gen.Compile(sh, s.opt.StrLimit, scratch)
 		if err != nil {
 			return fmt.Errorf("capturing the memory of %s: %w", plan.users[i], err)
 		}
 		key := p.Key()
-		at, ok := loaded[key]
+		at, ok := seen[key]
 		if !ok {
-			prog, err := s.load(p)
-			if err != nil {
-				return fmt.Errorf("capturing the memory of %s: %w", plan.users[i], err)
-			}
-			s.shapes = append(s.shapes, prog)
-			at = uint32(len(s.shapes) - 1)
-			loaded[key] = at
-			if err := progs.Put(at, prog); err != nil {
-				return fmt.Errorf("filling the program array: %w", err)
-			}
+			at = len(list)
+			seen[key] = at
+			list = append(list, loading{p, plan.users[i], func(p *ebpf.Program) { s.shapes = append(s.shapes, p) }})
 		}
-		plan.progs[i] = int(at)
+		plan.progs[i] = at
+	}
+	if err := s.loadAll(list); err != nil {
+		return err
+	}
+	for i, p := range s.shapes {
+		if err := s.maps[bpfgen.MapProgs].Put(uint32(i), p); err != nil {
+			return fmt.Errorf("filling the program array: %w", err)
+		}
 	}
 	return nil
 }
@@ -305,28 +353,22 @@ func (s *Syscalls) loadDispatchers(gen *bpfgen.Syscalls) error {
 	if err != nil {
 		return err
 	}
-	if s.entry, err = s.load(enter); err != nil {
-		return err
-	}
 	exit, err := gen.Exit()
 	if err != nil {
-		return err
-	}
-	if s.exit, err = s.load(exit); err != nil {
 		return err
 	}
 	life, err := gen.Life(s.opt.Follow, s.opt.Signals)
 	if err != nil {
 		return err
 	}
-	for _, l := range life {
-		p, err := s.load(l.Program)
-		if err != nil {
-			return err
-		}
-		s.life = append(s.life, lifeProgram{p, l.Tracepoint})
+	list := []loading{
+		{Program: enter, done: func(p *ebpf.Program) { s.entry = p }},
+		{Program: exit, done: func(p *ebpf.Program) { s.exit = p }},
 	}
-	return nil
+	for _, l := range life {
+		list = append(list, loading{Program: l.Program, done: func(p *ebpf.Program) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
+	}
+	return s.loadAll(list)
 }
 
 // Attach attaches all programs, or none. Returns are watched before entries and tasks before both, so that no call shows

@@ -222,8 +222,3 @@ func (b *builder) jumpIf(op asm.JumpOp, reg asm.Register, v uint64, label string
 func (b *builder) count(reg asm.Register, off int) {
 	b.emit(asm.Mov.Imm(r1, 1), xadd(reg, off, r1))
 }
-
-// CompareExchange is cmpxchg on the 64-bit word at dst+off, comparing with r0, for those who test whether the kernel has it.
-func CompareExchange(dst, src asm.Register, off int) asm.Instruction {
-	return atomic(asm.CmpXchg, dst, src, off)
-}

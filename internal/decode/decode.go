@@ -121,6 +121,11 @@ func (c *Cx) Mem(m Moment, addr uint64, n int) (data []byte, cut bool, errno uin
 			if d, f, e, ok := find(c.ExitSeg, addr); ok && (e == 0 || !found) {
 				data, flags, errno = d, f, e
 			}
+		} else if flags&wire.SegFault != 0 {
+			// The entry met a page that was not there; the kernel may have brought it in since.
+			if d, f, e, ok := find(c.ExitSeg, addr); ok && e == 0 && len(d) > len(data) {
+				data, flags = d, f
+			}
 		}
 	} else {
 		data, flags, errno, _ = find(c.ExitSeg, addr)
