@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"sort"
-	"strings"
 )
 
 // archive writes the "newc" form of cpio, which the kernel unpacks into its first root directory
@@ -142,12 +141,10 @@ func (a *archive) close() error {
 	return a.err
 }
 
-func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") + emptyDot(name) }
-
-// emptyDot makes the root "." as path.Dir does.
-func emptyDot(name string) string {
-	if path.Clean("/"+name) == "/" {
+// clean makes a name relative to the root, which is ".".
+func clean(name string) string {
+	if name = path.Clean("/" + name); name == "/" {
 		return "."
 	}
-	return ""
+	return name[1:]
 }
