@@ -51,6 +51,7 @@ func TestRequire(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "features")
 	t.Setenv("SONDE_FEATURES", log)
 	t.Setenv("SONDE_REQUIRE", "")
+	t.Setenv("SONDE_UNPRIVILEGED", "")
 	const there, gone, broken Feature = "test-there", "test-gone", "test-broken"
 	probes[there] = func() error { return nil }
 	probes[gone] = func() error { return fmt.Errorf("%w: no such thing", errMissing) }

@@ -239,3 +239,29 @@ func TestMirror(t *testing.T) {
 		t.Error(m)
 	}
 }
+
+func TestUnit(t *testing.T) {
+	events := `{"Action":"start","Package":"p"}
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"pass","Package":"p","Test":"TestA/sub"}
+{"Action":"pass","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:7: missing feature root: not there\n"}
+{"Action":"skip","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestC","Output":"    c_test.go:7: got 1, want 2\n"}
+{"Action":"fail","Package":"p","Test":"TestC"}
+{"Action":"output","Package":"p","Output":"FAIL\tp\t0.1s\n"}
+{"Action":"fail","Package":"p"}
+not json
+`
+	var out bytes.Buffer
+	u := newUnit(&out)
+	if err := u.read(strings.NewReader(events)); err != nil {
+		t.Fatal(err)
+	}
+	u.print()
+	want := "    c_test.go:7: got 1, want 2\nFAIL\tp\t0.1s\nnot json\n\nunit: 1 tests passed, 1 skipped, 1 failed\n  skipped   1: missing feature root: not there\n"
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

@@ -2,7 +2,8 @@
 // kernels of test/kernels.txt, each in a virtual machine of QEMU without KVM.
 //
 //	kernels [flags] [SUITE-ARCH...]      e.g. kernels bullseye-amd64
-//	kernels -host
+//	kernels -host     on this machine, as root
+//	kernels -unit     all tests of all packages, without privileges, and a count of them
 //
 // The kernels are Debian's cloud kernels, downloaded once with apt and kept in the user's cache directory (SONDE_CACHE
 // names another place). A machine boots an initramfs of the test binaries, the programs of test/programs, busybox and
@@ -40,6 +41,8 @@ type config struct {
 func main() {
 	var c config
 	host := flag.Bool("host", false, "run on this machine")
+	unit := flag.Bool("unit", false, "run all tests that need no privileges on this machine")
+	race := flag.Bool("race", false, "with -unit: with the race detector")
 	prepare := flag.Bool("prepare", false, "download and build only")
 	flag.StringVar(&c.logs, "logs", "", "`directory` of logs and results (default CACHE/logs)")
 	flag.IntVar(&c.jobs, "jobs", 2, "virtual machines at once")
@@ -52,6 +55,9 @@ func main() {
 	err := func() error {
 		if err := c.init(); err != nil {
 			return err
+		}
+		if *unit {
+			return c.runUnit(ctx, *race)
 		}
 		if *host {
 			return c.runHost(ctx)
