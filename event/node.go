@@ -7,7 +7,7 @@ const (
 	KindInvalid Kind = iota
 	// Numbers. Num holds the value; KindInt reads it as int64.
 	KindInt  // decimal, signed
-	KindUint // decimal, unsigned
+	KindUint // decimal, unsigned; Sym as for KindHex
 	KindHex  // 0x1f; zero prints as 0. Sym, when set, names the set in which Num has no name: 0x1f /* O_??? */
 	KindOct  // file modes: at least three digits, 0644, 000
 	// Addresses in the traced program.
@@ -25,11 +25,12 @@ const (
 	KindSet    // [A B], as for signal sets and fd sets; AttrInverted prints ~[A B]
 	KindCall   // Sym is the macro: makedev(0x8, 0x1), htons(80)
 	KindChange // two children: what was there at entry and at exit, a => b
+	KindExpr   // Sym is the operator between the children: 0x5<<32, SKF_AD_OFF+4, BPF_LD|BPF_W|BPF_ABS
 	// Identities.
 	KindFD  // Num is the descriptor (int32); Data, when set, is what it refers to: 3</etc/passwd>
 	KindPID // Num is the id; Data, when set, is the comm: 12<bash>
 	// Notes, which are not values.
-	KindNote // follows the value it explains: /* 20 vars */
+	KindNote // follows the value it explains: /* 20 vars */; without Sym, Num is the address where memory ended: /* 0x7ffc1000 */
 	KindMore // ...: the program had more here than was asked for
 	// KindUnreadable is a value that was asked for and could not be read: Num is the address in the program,
 	// Errno the reason (0: nobody captured it).
@@ -46,6 +47,7 @@ const (
 	AttrOctal                      // KindSym, KindFlags: raw form is octal
 	AttrIndexed                    // a child whose Name is an array index: [NAME]=value
 	AttrPath                       // KindString is a file name: never cut by the string limit
+	AttrHex                        // KindString, KindBytes: every byte is shown as \xNN
 )
 
 // Node is one value of a decoded call. A value with parts is a run of nodes in preorder: the container, then its
