@@ -2,9 +2,17 @@ package attach
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -55,4 +63,110 @@ func drain(b *testing.B, s *Syscalls, stop chan struct{}) {
 			return
 		}
 	}
+}
+
+// The test binary is its own target: with this variable set it makes calls instead of testing, and prints the nanoseconds
+// that one took.
+const targetEnv = "SONDE_ATTACH_TARGET"
+
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(targetEnv); spec != "" {
+		if err := target(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func self(spec string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), targetEnv+"="+spec)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// benchCalls measures a loop of calls in another process, bare and under the options, in turns.
+func benchCalls(b *testing.B, loop string, o SyscallOptions) {
+	if os.Geteuid() != 0 {
+		b.Skip("needs root for bpf(2)")
+	}
+	once := func() float64 {
+		out, err := self(loop).Output()
+		if err != nil {
+			b.Fatal(err)
+		}
+		ns, err := strconv.ParseFloat(strings.TrimSpace(string(out)), 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return ns
+	}
+	var bare, traced []float64
+	for range 5 {
+		bare = append(bare, once())
+		o.SelfPid = uint32(os.Getpid())
+		o.Follow = true
+		s, err := OpenSyscalls(o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Attach(); err != nil {
+			b.Fatal(err)
+		}
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Add(1)
+		go func() { defer wg.Done(); drain(b, s, stop) }()
+		s.Launching(true)
+		traced = append(traced, once())
+		s.Launching(false)
+		close(stop)
+		wg.Wait()
+		c, _ := s.Counters()
+		b.Logf("bare %.0f traced %.0f %+v", bare[len(bare)-1], traced[len(traced)-1], c)
+		s.Close()
+	}
+	sort.Float64s(bare)
+	sort.Float64s(traced)
+	b.ReportMetric(bare[2], "ns-bare")
+	b.ReportMetric(traced[2], "ns-traced")
+	b.ReportMetric(traced[2]/bare[2], "ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+func BenchmarkGetppidUnselected(b *testing.B) {
+	benchCalls(b, "getppid", SyscallOptions{Calls: []SyscallPlan{{ABI: runtime.GOARCH, Nr: unix.SYS_OPENAT, Enter: []syscalls.Fetch{syscalls.Path(1)}}}})
+}
+
+func BenchmarkGetppid(b *testing.B) {
+	benchCalls(b, "getppid", SyscallOptions{Others: true, Calls: []SyscallPlan{{ABI: runtime.GOARCH, Nr: unix.SYS_OPENAT, Enter: []syscalls.Fetch{syscalls.Path(1)}}}})
+}
+
+func BenchmarkOpenat(b *testing.B) {
+	benchCalls(b, "openat", SyscallOptions{Others: true, Calls: []SyscallPlan{{ABI: runtime.GOARCH, Nr: unix.SYS_OPENAT, Enter: []syscalls.Fetch{syscalls.Path(1)}}}})
+}
+
+// target runs a load and prints what one call took.
+func target(spec string) error {
+	const n = 500_000
+	path := []byte("/nonexistent/of/some/length\x00")
+	switch spec {
+	case "getppid":
+		t := time.Now()
+		for range n {
+			unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
+		}
+		fmt.Println(float64(time.Since(t)) / n)
+	case "openat":
+		t := time.Now()
+		for range n / 2 {
+			unix.RawSyscall6(unix.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&path[0])), 0, 0, 0, 0)
+		}
+		fmt.Println(float64(time.Since(t)) / (n / 2))
+	default:
+		return fmt.Errorf("no load %q", spec)
+	}
+	return nil
 }

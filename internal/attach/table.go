@@ -104,24 +104,26 @@ func (t *table) table() []byte {
 		return t.progs[shape]
 	}
 	if t.opt.Others {
-		for abi := range 3 {
+		for abi := 0; bpfgen.ABIName(t.arch, abi) != ""; abi++ {
+			name := bpfgen.ABIName(t.arch, abi)
 			for slot := range bpfgen.TableSlots {
-				put(bpfgen.EnterRow(abi), slot, bpfgen.EnterWord(-1, false))
-				put(bpfgen.ExitRow(abi), slot, bpfgen.ExitWord(-1, -1, false))
-				any(slot, bpfgen.Selected)
+				word := bpfgen.EnterWord(name, uint32(slot), -1)
+				put(bpfgen.EnterRow(abi), slot, word)
+				put(bpfgen.ExitRow(abi), slot, bpfgen.ExitWord(name, uint32(slot), -1, -1))
+				any(slot, word)
 			}
 		}
 	}
 	for i := range t.rows {
 		r := &t.rows[i]
 		slot := bpfgen.Slot(r.call.ABI, r.call.Nr)
-		exec := bpfgen.IsExec(r.call.ABI, r.call.Nr)
-		put(bpfgen.EnterRow(r.abi), slot, bpfgen.EnterWord(prog(r.enter), exec))
-		put(bpfgen.ExitRow(r.abi), slot, bpfgen.ExitWord(prog(r.exit), prog(r.retry), exec))
-		any(slot, bpfgen.EnterWord(-1, exec))
+		word := bpfgen.EnterWord(r.call.ABI, r.call.Nr, prog(r.enter))
+		put(bpfgen.EnterRow(r.abi), slot, word)
+		put(bpfgen.ExitRow(r.abi), slot, bpfgen.ExitWord(r.call.ABI, r.call.Nr, prog(r.exit), prog(r.retry)))
+		any(slot, word)
 		if bpfgen.IsSigreturn(r.call.ABI, r.call.Nr) {
 			// It returns with its number forgotten.
-			put(bpfgen.ExitRow(r.abi), bpfgen.OtherSlot, bpfgen.ExitWord(-1, -1, false))
+			put(bpfgen.ExitRow(r.abi), bpfgen.OtherSlot, bpfgen.ExitWord(r.call.ABI, r.call.Nr, -1, -1))
 			any(bpfgen.OtherSlot, bpfgen.Selected)
 		}
 	}

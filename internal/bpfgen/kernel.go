@@ -121,20 +121,49 @@ func IsSigreturn(abi string, nr uint32) bool {
 	return false
 }
 
+// IsFork reports whether a call makes a task, which returns from it too, with 0, without ever having entered it: clone, fork,
+// vfork and clone3.
+func IsFork(abi string, nr uint32) bool {
+	switch abi {
+	case "amd64":
+		return nr >= 56 && nr <= 58 || nr == 435
+	case "i386", "arm":
+		return nr == 2 || nr == 120 || nr == 190 || nr == 435
+	case "x32":
+		nr &^= x32Bit
+		return nr >= 56 && nr <= 58 || nr == 435
+	case "arm64":
+		return nr == 220 || nr == 435
+	}
+	return false
+}
+
 // Offsets of the two rows of the table.
 func AnyRow() int          { return 0 }
 func EnterRow(abi int) int { return tableRow * (1 + abi) }
 func ExitRow(abi int) int  { return tableRow * (1 + maxABIs + abi) }
 
 // EnterWord and ExitWord make the words of the table. prog and retry are indexes in the program array, -1 for none.
-func EnterWord(prog int, exec bool) uint32 {
+func EnterWord(abi string, nr uint32, prog int) uint32 {
 	w := uint32(Selected) | uint32(prog+1)
-	if exec {
+	if IsExec(abi, nr) {
 		w |= ExecCall
 	}
 	return w
 }
 
-func ExitWord(prog, retry int, exec bool) uint32 {
-	return EnterWord(prog, exec) | uint32(retry+1)<<retryShft
+func ExitWord(abi string, nr uint32, prog, retry int) uint32 {
+	w := EnterWord(abi, nr, prog) | uint32(retry+1)<<retryShft
+	if IsFork(abi, nr) {
+		w |= forkCall
+	}
+	return w
+}
+
+// ABIName is the name of an architecture's ABI by index, "" beyond the last.
+func ABIName(archName string, index int) string {
+	if a := arches[archName]; a != nil && index < len(a.abis) {
+		return a.abis[index].name
+	}
+	return ""
 }

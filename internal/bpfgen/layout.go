@@ -35,6 +35,7 @@ const (
 const (
 	Selected  = 1 << 31
 	ExecCall  = 1 << 30 // execve, execveat: shown by pending tasks too
+	forkCall  = 1 << 29 // return of 0: the new task, which made no call
 	progBits  = 12
 	progMask  = 1<<progBits - 1
 	retryShft = progBits // return: the program to use when reads failed at entry

@@ -92,6 +92,7 @@ func (s *Syscalls) Exit() (*Program, error) {
 	g.takeState("exit")
 	g.registers()
 	g.abiWord()
+	g.newTask()
 	g.statistics()
 	g.say("count the return")
 	g.sequence(StatReturned)
@@ -342,6 +343,18 @@ func (g *gen) takeFound(fail string) {
 	g.emit(load(r7, r0, 0, u32), store(fp, stState, r7, u32))
 	g.dropState()
 	g.emit(asm.JSet.Imm(r7, stateLost, fail))
+}
+
+// newTask leaves at exit when a new task "returns" from the call that made it.
+func (g *gen) newTask() {
+	fork, back := g.label("fork"), g.label("call")
+	g.emit(asm.JSet.Imm(r7, forkCall, fork))
+	g.bind(back)
+	g.later(func() {
+		g.say("a new task made no call")
+		g.bind(fork)
+		g.emit(load(r1, r6, 8, u64), asm.JEq.Imm(r1, 0, "exit"), asm.Ja.Label(back))
+	})
 }
 
 // retry chooses the program that reads again what could not be read at entry. After a successful exec the memory is
