@@ -4,11 +4,11 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/sonde-trace/sonde/internal/decode"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
@@ -105,26 +105,42 @@ func segments(r wire.Record) (list []wire.Segment) {
 	}
 }
 
-func TestTrue(t *testing.T) {
-	s := open(t, SyscallOptions{Others: true, Signals: true, Follow: true, Calls: []SyscallPlan{
-		{ABI: "amd64", Nr: unix.SYS_OPENAT, Enter: []syscalls.Fetch{syscalls.Path(1)}},
-		{ABI: "amd64", Nr: unix.SYS_EXECVE, Enter: []syscalls.Fetch{syscalls.Path(0), {Kind: syscalls.FetchStrings, Base: syscalls.Arg(1)}}},
-		{ABI: "amd64", Nr: unix.SYS_WRITE, Enter: []syscalls.Fetch{syscalls.Buf(1, syscalls.Arg(2))}},
-		{ABI: "amd64", Nr: unix.SYS_READ, Exit: []syscalls.Fetch{syscalls.Buf(1, syscalls.Ret())}},
-	}})
-	calls, life := run(t, s, exec.Command("/bin/sh", "-c", "echo hello; /bin/true; ls /nonexistent"))
-	for _, r := range calls {
-		t.Logf("%d cpu%d %d/%d kind %d nr %d flags %x seq %d args %x", r.Time(), r.CPU(), r.Tgid(), r.Tid(), r.Kind(), int32(r.Probe()), r.Flags(), r.Seq(), r.Args())
-		if r.Kind() == wire.SysExit {
-			t.Logf("   = %d", r.Ret())
+// TestLoadEverything loads the programs of every row of the decoder, for all ABIs, with the default and the largest string limit.
+func TestLoadEverything(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root for bpf(2)")
+	}
+	specs := decode.Specs()
+	for _, limit := range []int{0, 32, 65536} {
+		var calls []SyscallPlan
+		for _, abi := range syscalls.Family(runtime.GOARCH) {
+			for nr, def := range abi.All() {
+				c := SyscallPlan{ABI: abi.Name, Nr: nr, FDs: 1}
+				if s := specs[def.Name]; s != nil {
+					c.Enter, c.Exit = s.Enter, s.Exit
+					if abi.PtrSize == 4 && s.Enter32 != nil {
+						c.Enter = s.Enter32
+					}
+					if abi.PtrSize == 4 && s.Exit32 != nil {
+						c.Exit = s.Exit32
+					}
+				}
+				calls = append(calls, c)
+			}
 		}
-		for _, seg := range segments(r) {
-			t.Logf("   %x %d %x %q", seg.Addr, seg.Errno, seg.Flags, seg.Data)
+		start := time.Now()
+		s, err := OpenSyscalls(SyscallOptions{Calls: calls, Others: true, StrLimit: limit, SelfPid: uint32(os.Getpid()), Follow: true, Signals: true})
+		if err != nil {
+			var ve *VerifierError
+			if errors.As(err, &ve) {
+				t.Log(ve.Log[max(0, len(ve.Log)-3000):])
+			}
+			t.Errorf("string limit %d: %v", limit, err)
+			continue
+		}
+		t.Logf("string limit %d: %d calls, %d programs in %v", limit, len(calls), len(s.shapes), time.Since(start))
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
-	for _, r := range life {
-		t.Logf("%d cpu%d %d/%d kind %d %x", r.Time(), r.CPU(), r.Tgid(), r.Tid(), r.Kind(), r.Body())
-	}
-	c, err := s.Counters()
-	t.Logf("%+v %v", c, err)
 }
