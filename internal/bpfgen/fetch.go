@@ -223,6 +223,11 @@ func (p *shape) number(dst asm.Register, n syscalls.Number) error {
 			return fmt.Errorf("argument %d of a system call; there are 6", n.N)
 		}
 		p.emit(load(dst, r7, p.args()+8*int(n.N), u64))
+	case syscalls.FromIoctlSize:
+		if n.N > 5 {
+			return fmt.Errorf("argument %d of a system call; there are 6", n.N)
+		}
+		p.emit(load(dst, r7, p.args()+8*int(n.N), u64), asm.RSh.Imm(dst, 16), asm.And.Imm(dst, 0x3fff))
 	case syscalls.FromRet:
 		if !p.exit {
 			return fmt.Errorf("the return value is not known at entry")
@@ -618,6 +623,8 @@ func operand(n syscalls.Number) string {
 		return fmt.Sprint(n.N)
 	case syscalls.FromArg:
 		return fmt.Sprintf("argument %d", n.N)
+	case syscalls.FromIoctlSize:
+		return fmt.Sprintf("the size in the command in argument %d", n.N)
 	case syscalls.FromRet:
 		return "the return value"
 	case syscalls.FromMem:

@@ -1,0 +1,97 @@
+package decode
+
+import "github.com/sonde-trace/sonde/internal/syscalls"
+
+// An ioctlFamily decodes the arguments of the ioctl(2) commands that share a type letter (_IOC_TYPE). The row of ioctl
+// finds it by the letter, after it has added the descriptor and the command.
+type ioctlFamily struct {
+	typ byte
+	// decode adds the argument, one value, and reports true; or it adds nothing and reports false: the argument is
+	// shown as a number then. It may be called at entry and again after the return; with wait it says at entry that
+	// the argument is not there yet.
+	decode func(c *Cx, cmd uint32, arg uint64) ioctlArg
+	// unsized is the number of bytes to take when the commands do not carry the size of their structure; 0: they do.
+	unsized int
+	// enter and exit are what to take besides the structure itself. Mem(0, …) in them is the structure, Mem(n, …) the
+	// n-th fetch of the list, from 1. Each needs a condition on the command (If(1, …)).
+	enter, exit []syscalls.Fetch
+}
+
+// ioctlArg is what a family's decode found.
+type ioctlArg uint8
+
+const (
+	ioctlUnknown ioctlArg = iota // nothing was added: show the argument as a number
+	ioctlShown                   // the argument was added
+	ioctlWait                    // nothing was added: the kernel has to fill the argument first
+)
+
+// ioctlFamilies are the families outside of tty, block devices, file systems and sockets.
+var ioctlFamilies = []ioctlFamily{}
+
+// findIoctlFamily returns the family of a command, or nil.
+func findIoctlFamily(cmd uint32) *ioctlFamily {
+	for i := range ioctlFamilies {
+		if ioctlFamilies[i].typ == byte(cmd>>8) {
+			return &ioctlFamilies[i]
+		}
+	}
+	return nil
+}
+
+// Directions of a command (asm-generic/ioctl.h).
+const (
+	iocWrite = 1 << 30 // the caller fills the structure
+	iocRead  = 2 << 30 // the kernel does
+)
+
+// maxIoctlStruct bounds the structure that a command's number gives the size of; the number has 14 bits.
+const maxIoctlStruct = 1 << 14
+
+// ioctlFetches is what to take of ioctl's argument: the structure, by the size in the command, the structures of families
+// whose commands have no size, and what hangs on them. It stands first in the row of ioctl.
+func ioctlFetches(exit bool) []syscalls.Fetch {
+	list := []syscalls.Fetch{{
+		Kind: syscalls.FetchBytes, Base: syscalls.Arg(2),
+		Len: syscalls.Length{Number: syscalls.Number{From: syscalls.FromIoctlSize, N: 1}, Max: maxIoctlStruct},
+	}}
+	unsized := make(map[int]int) // size → index in list
+	for i := range ioctlFamilies {
+		f := &ioctlFamilies[i]
+		main := 0
+		if f.unsized > 0 {
+			at, ok := unsized[f.unsized]
+			if !ok {
+				at = len(list)
+				unsized[f.unsized] = at
+				list = append(list, syscalls.Fixed(2, f.unsized))
+				list[at].When = syscalls.Cond{Value: syscalls.Arg(1), Mask: 0xffffff00}
+			}
+			list[at].When.Any = append(list[at].When.Any, uint64(f.typ)<<8)
+			main = at
+		}
+		more := f.enter
+		if exit {
+			more = f.exit
+		}
+		base := len(list) - 1
+		rebase := func(n *syscalls.Number) {
+			if n.From != syscalls.FromMem {
+				return
+			}
+			if n.N == 0 {
+				n.N = uint32(main)
+			} else {
+				n.N += uint32(base)
+			}
+		}
+		for _, g := range more {
+			rebase(&g.Base)
+			rebase(&g.Len.Number)
+			rebase(&g.Total)
+			rebase(&g.When.Value)
+			list = append(list, g)
+		}
+	}
+	return list
+}
