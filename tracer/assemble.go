@@ -1,0 +1,602 @@
+package tracer
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/decode"
+	"github.com/sonde-trace/sonde/internal/syscalls"
+	"github.com/sonde-trace/sonde/internal/wire"
+)
+
+// Sink takes events in order. An Event and all that it refers to are valid only until Event returns.
+type Sink interface {
+	Event(*event.Event) error
+	// Flush is called when no further event is expected soon.
+	Flush() error
+}
+
+// Times by which the assembler decides; in ns of the records' own clock, so that a replay decides as the live run did.
+const (
+	// A call that returns within splitAfter is shown as one event at the time of its entry. One that takes longer is
+	// split when events of others come between.
+	splitAfter = 10_000_000
+	// A call that has shown nothing for quietAfter, while nothing else happens either, is shown as far as it is known.
+	quietAfter = 100_000_000
+	// maxQueued bounds the bytes of records that wait behind a call.
+	maxQueued = 4 << 20
+)
+
+// assembler turns time-ordered records into events: it pairs entries with returns, decodes them, and keeps what is known
+// of the tasks. It is driven by one goroutine.
+type assembler struct {
+	tables *callTables
+	opt    decode.Options
+	sink   Sink
+	filter func(*event.Event) bool // nil: all pass
+
+	tasks map[uint32]*task
+	// procs counts the live threads that have been seen, by process.
+	procs map[uint32]int
+
+	// queue holds what has not been given to the sink, in time order; head is its first entry.
+	queue  []*item
+	head   int
+	queued int // bytes of records in queue
+	free   []*item
+
+	cx   decode.Cx
+	ret  event.Builder
+	ev   event.Event
+	last uint64 // time of the newest event given to the sink
+	now  uint64 // time of the newest record seen
+
+	// The account in calls.
+	exitOnly, shown, filtered, exitLost uint64
+	perTask                             map[uint32]*event.Ledger // by tid; nil unless asked for
+	bad                                 uint64                   // records that are not well-formed
+	err                                 error
+}
+
+// task is what is known of one thread.
+type task struct {
+	pid, tid uint32
+	comm     string
+	pending  *item // its call in progress
+	exec     *item // a call that execve by another thread of its process ended
+	seen     bool  // a syscall record of it was seen
+}
+
+// item is one entry of the queue: a call, or another record.
+type item struct {
+	enter, exit wire.Record
+	ac          *abiCalls
+	call        *call
+	task        *task
+	time        uint64
+	done        bool // nothing more will come
+	split       bool // an unfinished event was given to the sink
+	dropped     bool // gave all it had to the sink or was filtered
+	shown       int  // arguments that the unfinished event showed
+	phase       event.Phase
+	enterBuf    []byte // own copies, kept from use to use
+	exitBuf     []byte
+}
+
+func newAssembler(t *callTables, opt decode.Options, sink Sink) *assembler {
+	return &assembler{tables: t, opt: opt, sink: sink, tasks: make(map[uint32]*task), procs: make(map[uint32]int)}
+}
+
+// know enters a task that exists before the first record.
+func (a *assembler) know(pid, tid uint32, comm string) {
+	t := a.task(pid, tid)
+	t.comm = comm
+}
+
+func (a *assembler) task(pid, tid uint32) *task {
+	t := a.tasks[tid]
+	if t == nil {
+		t = &task{pid: pid, tid: tid}
+		a.tasks[tid] = t
+		a.procs[pid]++
+		// A thread of a process that is known already has its name until it is renamed.
+		if p := a.tasks[pid]; p != nil {
+			t.comm = p.comm
+		}
+	}
+	return t
+}
+
+func (a *assembler) forget(t *task) {
+	if a.tasks[t.tid] != t {
+		return
+	}
+	delete(a.tasks, t.tid)
+	if a.procs[t.pid]--; a.procs[t.pid] <= 0 {
+		delete(a.procs, t.pid)
+	}
+}
+
+// live returns the number of processes that have not ended, as far as the records tell.
+func (a *assembler) live() int { return len(a.procs) }
+
+// batch takes records in time order. They need to stay as they are only until it returns.
+func (a *assembler) batch(records []wire.Record) error {
+	for _, r := range records {
+		a.record(r)
+		if a.err != nil {
+			return a.err
+		}
+	}
+	a.keep()
+	return a.err
+}
+
+func (a *assembler) record(r wire.Record) {
+	if !r.Valid() {
+		a.bad++
+		return
+	}
+	if t := r.Time(); t > a.now {
+		a.now = t
+	}
+	switch r.Kind() {
+	case wire.SysEnter:
+		a.enter(r)
+	case wire.SysExit:
+		a.exit(r)
+	case wire.Fork, wire.Exec, wire.Exit, wire.Signal, wire.Rename:
+		it := a.push(r, a.task(r.Tgid(), r.Tid()))
+		it.done = true
+		a.life(it, r)
+	default:
+		a.bad++
+		return
+	}
+	a.drain()
+}
+
+func (a *assembler) push(r wire.Record, t *task) *item {
+	var it *item
+	if n := len(a.free); n > 0 {
+		it = a.free[n-1]
+		a.free = a.free[:n-1]
+		*it = item{enterBuf: it.enterBuf, exitBuf: it.exitBuf}
+	} else {
+		it = new(item)
+	}
+	it.enter, it.task, it.time = r, t, r.Time()
+	// Records are ordered when they come; one that came too late is delivered at once, and marked.
+	a.queue = append(a.queue, it)
+	a.queued += len(r)
+	return it
+}
+
+func (a *assembler) enter(r wire.Record) {
+	t := a.task(r.Tgid(), r.Tid())
+	t.seen = true
+	if p := t.pending; p != nil {
+		// A task is in one call at a time: the return of the former one is missing.
+		p.done, p.phase = true, event.PhaseExitLost
+		if p.call.noReturn {
+			p.phase = event.PhaseEntryOnly
+		}
+		t.pending = nil
+		a.late(p)
+	}
+	it := a.push(r, t)
+	it.ac, it.call = a.tables.lookup(r)
+	t.pending = it
+}
+
+func (a *assembler) exit(r wire.Record) {
+	t := a.task(r.Tgid(), r.Tid())
+	first := !t.seen
+	t.seen = true
+	ac, c := a.tables.lookup(r)
+	if p := t.pending; p != nil {
+		// rt_sigreturn comes back with the number -1: it restored the registers of another moment.
+		if p.call == c || int32(r.Probe()) == -1 || p.call.exec {
+			p.exit, p.done, p.phase = r, true, event.PhaseComplete
+			a.queued += len(r)
+			t.pending = nil
+			a.late(p)
+			return
+		}
+		p.done, p.phase = true, event.PhaseExitLost
+		t.pending = nil
+		a.late(p)
+	}
+	if int32(r.Probe()) == -1 || c.child && r.Ret() == 0 && first {
+		return // the second return of fork, in the child; or of a call that was not selected
+	}
+	it := a.push(nil, t)
+	it.exit, it.ac, it.call, it.time = r, ac, c, r.Time()
+	it.done, it.phase = true, event.PhaseExitOnly
+	a.queued += len(r)
+	a.exitOnly++
+}
+
+// late delivers the end of a call that was split: its place in the queue is its end.
+func (a *assembler) late(p *item) {
+	if !p.split {
+		return
+	}
+	a.queue = append(a.queue, p)
+}
+
+// life keeps the task table.
+func (a *assembler) life(it *item, r wire.Record) {
+	t := it.task
+	body := r.Body()
+	switch r.Kind() {
+	case wire.Fork:
+		tid, tgid := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
+		if old := a.tasks[tid]; old != nil {
+			a.end(old)
+		}
+		child := a.task(tgid, tid)
+		child.comm = t.comm
+	case wire.Exec:
+		t.comm = commOf(body[8:24])
+		if old := binary.LittleEndian.Uint32(body); old != t.tid {
+			// The thread old became the process's only one and took its id; what the leader was doing is over.
+			if p := t.pending; p != nil {
+				p.done, p.phase = true, event.PhaseEntryOnly
+				t.pending = nil
+				a.late(p)
+			}
+			if o := a.tasks[old]; o != nil {
+				t.pending = o.pending
+				if t.pending != nil {
+					t.pending.task = t
+				}
+				o.pending = nil
+				a.forget(o)
+			}
+		}
+	case wire.Rename:
+		t.comm = commOf(body[:16])
+	case wire.Exit:
+		a.end(t)
+		if binary.LittleEndian.Uint32(body[4:]) != 0 {
+			delete(a.procs, t.pid)
+		}
+	}
+}
+
+// end closes the call that a task that is no more was in.
+func (a *assembler) end(t *task) {
+	if p := t.pending; p != nil {
+		p.done, p.phase = true, event.PhaseEntryOnly
+		t.pending = nil
+		if p.split {
+			// Its end comes before that of its task, which is the newest in the queue.
+			n := len(a.queue) - 1
+			last := a.queue[n]
+			a.queue = append(a.queue[:n], p, last)
+		}
+	}
+	a.forget(t)
+}
+
+func commOf(b []byte) string {
+	for i, c := range b {
+		if c == 0 {
+			return string(b[:i])
+		}
+	}
+	return string(b)
+}
+
+// drain gives the sink what can be given.
+func (a *assembler) drain() {
+	for a.head < len(a.queue) && a.err == nil {
+		it := a.queue[a.head]
+		if !it.done {
+			waiting := a.head+1 < len(a.queue)
+			if it.split {
+				// Shown as far as it is known; the rest has a place of its own when it comes.
+				a.advance()
+				continue
+			}
+			if !waiting || a.now-min(a.now, it.time) < splitAfter && a.queued < maxQueued {
+				return
+			}
+			a.unfinished(it)
+			a.advance()
+			continue
+		}
+		a.advance()
+		a.emit(it)
+		a.free = append(a.free, it)
+	}
+	if a.head == len(a.queue) {
+		a.queue, a.head = a.queue[:0], 0
+	} else if a.head > 4096 && a.head > len(a.queue)/2 {
+		n := copy(a.queue, a.queue[a.head:])
+		a.queue, a.head = a.queue[:n], 0
+	}
+}
+
+func (a *assembler) advance() {
+	it := a.queue[a.head]
+	a.queue[a.head] = nil
+	a.head++
+	if it.split {
+		return
+	}
+	a.queued -= len(it.enter) + len(it.exit)
+}
+
+// keep copies the records of what stays in the queue, and of split calls: the batch that holds them is about to be reused.
+func (a *assembler) keep() {
+	for _, it := range a.queue[a.head:] {
+		it.keep()
+	}
+}
+
+func (it *item) keep() {
+	if len(it.enter) > 0 && (len(it.enterBuf) == 0 || &it.enter[0] != &it.enterBuf[0]) {
+		it.enterBuf = append(it.enterBuf[:0], it.enter...)
+		it.enter = it.enterBuf
+	}
+	if len(it.exit) > 0 && (len(it.exitBuf) == 0 || &it.exit[0] != &it.exitBuf[0]) {
+		it.exitBuf = append(it.exitBuf[:0], it.exit...)
+		it.exit = it.exitBuf
+	}
+}
+
+// quiet tells the assembler that the clock shows now and no record older than that is to come. A call in progress that
+// has been silent for a while is shown as far as it is known.
+func (a *assembler) quiet(now uint64) error {
+	if now > a.now {
+		a.now = now
+	}
+	a.drain()
+	if a.err == nil && a.head < len(a.queue) {
+		if it := a.queue[a.head]; !it.done && a.now-min(a.now, it.time) >= quietAfter {
+			a.unfinished(it)
+			a.advance()
+			a.drain()
+		}
+	}
+	a.keep()
+	return a.err
+}
+
+// finish ends the stream: calls in progress will not return in it.
+func (a *assembler) finish() error {
+	for i := a.head; i < len(a.queue); i++ {
+		it := a.queue[i]
+		if !it.done && !it.split {
+			it.done, it.phase = true, event.PhaseEntryOnly
+			it.task.pending = nil
+		}
+	}
+	a.drain()
+	// Those that were split have left the queue; the table of tasks still knows them.
+	var open []*item
+	for _, t := range a.tasks {
+		if p := t.pending; p != nil {
+			p.done, p.phase = true, event.PhaseEntryOnly
+			t.pending = nil
+			open = append(open, p)
+		}
+	}
+	for len(open) > 0 { // in order of entry
+		first := 0
+		for i := range open {
+			if open[i].time < open[first].time {
+				first = i
+			}
+		}
+		if a.err == nil {
+			a.emit(open[first])
+		}
+		open[first] = open[len(open)-1]
+		open = open[:len(open)-1]
+	}
+	return a.err
+}
+
+// prepare fills the decoding context from a call's records.
+func (a *assembler) prepare(it *item) {
+	c := &a.cx
+	c.Builder.Reset()
+	c.Opt, c.ABI, c.Def = a.opt, it.ac.abi, it.call.def
+	c.Pid, c.Tid, c.Note = it.task.pid, it.task.tid, ""
+	c.EnterSeg, c.ExitSeg = nil, nil
+	r := it.enter
+	if len(r) > 0 {
+		c.EnterSeg = r.Segments()
+	} else {
+		r = it.exit
+	}
+	c.Nr, c.Arg = r.Probe()&^x32Bit, r.Args()
+	if c.ABI.PtrSize == 4 && c.ABI.Name != "x32" {
+		for i := range c.Arg {
+			c.Arg[i] &= 0xffffffff
+		}
+	}
+	c.Exited = len(it.exit) > 0
+	c.Ret = 0
+	if c.Exited {
+		c.ExitSeg = it.exit.Segments()
+		c.Ret = it.exit.Ret()
+		if c.ABI.PtrSize == 4 && c.ABI.Name != "x32" {
+			c.Ret = int64(int32(c.Ret))
+		}
+	}
+}
+
+// begin fills the parts that all events share.
+func (a *assembler) begin(typ event.Type, it *item, r wire.Record, time uint64) *event.Event {
+	e := &a.ev
+	*e = event.Event{
+		Type: typ, Time: time, CPU: r.CPU(), Late: time < a.last,
+		Task: event.Task{Pid: it.task.pid, Tid: it.task.tid, Comm: it.task.comm},
+	}
+	if time > a.last {
+		a.last = time
+	}
+	return e
+}
+
+func (a *assembler) syscallEvent(it *item, r wire.Record, time uint64) *event.Event {
+	e := a.begin(event.TypeSyscall, it, r, time)
+	e.Name, e.ABI, e.Nr, e.IP = it.call.name, it.ac.abi.Name, r.Probe(), r.IP()
+	e.Decoded = it.call.def != nil
+	return e
+}
+
+func countTop(t event.Tree) int {
+	n := 0
+	for i := 0; i < len(t); i = t.Next(i) {
+		if t[i].Kind != event.KindNote {
+			n++
+		}
+	}
+	return n
+}
+
+// unfinished shows a call as far as its entry tells.
+func (a *assembler) unfinished(it *item) {
+	it.split = true
+	a.queued -= len(it.enter)
+	it.keep()
+	if !it.call.show {
+		return
+	}
+	a.prepare(it)
+	it.call.decode(&a.cx)
+	e := a.syscallEvent(it, it.enter, it.time)
+	e.Phase = event.PhaseUnfinished
+	e.Args = a.cx.Nodes
+	e.NArgs = countTop(e.Args)
+	e.Resume = e.NArgs
+	it.shown = e.NArgs
+	if a.filter != nil && !a.filter(e) {
+		it.dropped = true
+		return
+	}
+	a.give(e)
+}
+
+func (a *assembler) give(e *event.Event) {
+	if err := a.sink.Event(e); err != nil {
+		a.err = err
+	}
+}
+
+// emit gives the sink a finished item.
+func (a *assembler) emit(it *item) {
+	if it.call != nil {
+		a.emitCall(it)
+		return
+	}
+	r := it.enter
+	body := r.Body()
+	switch r.Kind() {
+	case wire.Fork:
+		e := a.begin(event.TypeFork, it, r, it.time)
+		e.Child = event.Task{Tid: binary.LittleEndian.Uint32(body), Pid: binary.LittleEndian.Uint32(body[4:]), Comm: it.task.comm}
+		e.Flags = binary.LittleEndian.Uint64(body[8:])
+		a.give(e)
+	case wire.Exec:
+		e := a.begin(event.TypeExec, it, r, it.time)
+		e.OldTid = binary.LittleEndian.Uint32(body)
+		e.Task.Comm = commOf(body[8:24])
+		a.give(e)
+	case wire.Rename:
+		e := a.begin(event.TypeRename, it, r, it.time)
+		e.Task.Comm = commOf(body[:16])
+		a.give(e)
+	case wire.Exit:
+		e := a.begin(event.TypeExit, it, r, it.time)
+		e.Status = binary.LittleEndian.Uint32(body)
+		e.GroupDead = binary.LittleEndian.Uint32(body[4:]) != 0
+		a.give(e)
+	case wire.Signal:
+		e := a.begin(event.TypeSignal, it, r, it.time)
+		e.Signal = uint8(binary.LittleEndian.Uint32(body))
+		a.cx.Builder.Reset()
+		a.cx.Opt, a.cx.ABI = a.opt, a.tables.native.abi
+		decode.Siginfo(&a.cx, body[8:])
+		e.Args = a.cx.Nodes
+		e.NArgs = countTop(e.Args)
+		a.give(e)
+	}
+}
+
+func (a *assembler) emitCall(it *item) {
+	if !it.call.show {
+		return
+	}
+	r, time := it.enter, it.time
+	if len(r) == 0 {
+		r = it.exit
+	}
+	resumed := it.split && len(it.exit) > 0
+	if resumed {
+		time = it.exit.Time()
+	}
+	a.prepare(it)
+	it.call.decode(&a.cx)
+	e := a.syscallEvent(it, r, time)
+	e.Phase = it.phase
+	e.Args = a.cx.Nodes
+	e.NArgs = countTop(e.Args)
+	if resumed {
+		e.Phase, e.Resume, e.CPU = event.PhaseResumed, it.shown, it.exit.CPU()
+	} else if it.split {
+		e.Resume = it.shown
+	}
+	if a.cx.Exited {
+		e.Ret, e.Errno, e.RetNote = a.cx.Ret, uint16(a.cx.Errno()), a.cx.Note
+		if len(it.enter) > 0 {
+			e.Duration = it.exit.Time() - min(it.exit.Time(), it.enter.Time())
+		}
+		if it.call.ret != nil && !a.cx.Failed() {
+			a.ret.Reset()
+			a.cx.Builder, a.ret = a.ret, a.cx.Builder
+			it.call.ret(&a.cx)
+			e.RetTree = a.cx.Nodes
+			e.RetNote = a.cx.Note
+			a.cx.Builder, a.ret = a.ret, a.cx.Builder
+		}
+	}
+	if it.dropped || a.filter != nil && !a.filter(e) {
+		a.count(it, &a.filtered)
+		return
+	}
+	if it.phase == event.PhaseExitLost {
+		a.exitLost++
+	} else {
+		a.count(it, &a.shown)
+	}
+	a.give(e)
+}
+
+// count adds one call to the account, and to its task's where that is kept.
+func (a *assembler) count(it *item, n *uint64) {
+	*n++
+	if a.perTask == nil {
+		return
+	}
+	l := a.perTask[it.task.tid]
+	if l == nil {
+		l = new(event.Ledger)
+		a.perTask[it.task.tid] = l
+	}
+	l.Made++
+	if n == &a.shown {
+		l.Shown++
+	} else {
+		l.Filtered++
+	}
+}
+
+var _ = fmt.Sprint
+var _ *syscalls.ABI
