@@ -2,11 +2,9 @@ package tracer
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/decode"
-	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
 
@@ -296,11 +294,6 @@ func (a *assembler) drain() {
 		it := a.queue[a.head]
 		if !it.done {
 			waiting := a.head+1 < len(a.queue)
-			if it.split {
-				// Shown as far as it is known; the rest has a place of its own when it comes.
-				a.advance()
-				continue
-			}
 			if !waiting || a.now-min(a.now, it.time) < splitAfter && a.queued < maxQueued {
 				return
 			}
@@ -597,6 +590,3 @@ func (a *assembler) count(it *item, n *uint64) {
 		l.Filtered++
 	}
 }
-
-var _ = fmt.Sprint
-var _ *syscalls.ABI

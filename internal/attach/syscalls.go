@@ -406,6 +406,13 @@ func (s *Syscalls) Attach() (err error) {
 	return attach("sys_enter", s.entry)
 }
 
+// Detach stops the making of records; what is in the rings can still be read. It may be called more than once.
+func (s *Syscalls) Detach() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.detach()
+}
+
 func (s *Syscalls) detach() error {
 	var errs []error
 	// Entries first: what is under way still gets its return.

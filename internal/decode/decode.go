@@ -26,6 +26,8 @@ type Spec struct {
 	Decode func(c *Cx)
 	// Ret says how the return value is shown; nil is a decimal number.
 	Ret func(c *Cx)
+	// RetFD says that the return value is a descriptor.
+	RetFD bool
 	// NoReturn marks calls that do not come back: exit, exit_group.
 	NoReturn bool
 }

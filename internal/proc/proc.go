@@ -1,0 +1,137 @@
+// Package proc knows the tasks of the machine by /proc, and starts commands under trace. It reads and starts; it never
+// stops or changes a task.
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Thread is one thread of a process.
+type Thread struct {
+	Tid  uint32
+	Comm string // unescaped; empty when it could not be read
+}
+
+// Threads lists the threads of a process.
+func Threads(pid uint32) ([]Thread, error) {
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("process %d: no such process", pid)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the threads of process %d: %w", pid, err)
+	}
+	var list []Thread
+	for _, e := range entries {
+		tid, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			continue
+		}
+		list = append(list, Thread{uint32(tid), Comm(uint32(tid))})
+	}
+	return list, nil
+}
+
+// Comm returns the name of a thread, or "" when it is gone.
+func Comm(tid uint32) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", tid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(b), "\n")
+}
+
+// ProcessOf returns the process that a thread belongs to.
+func ProcessOf(tid uint32) (uint32, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("thread %d: no such thread", tid)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the process of thread %d: %w", tid, err)
+	}
+	for _, line := range strings.Split(string(b), "\n") {
+		if v, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(v), 10, 32)
+			return uint32(n), err
+		}
+	}
+	return 0, fmt.Errorf("find the process of thread %d: its status has no Tgid line", tid)
+}
+
+// Command is a program to start, with nothing of ours in it: it inherits our standard streams, our other descriptors that
+// are not close-on-exec, our working directory and signal dispositions as they were when we were started.
+type Command struct {
+	Path string   // of the file, after the search along PATH
+	Argv []string // with the name as argv[0]
+	Env  []string
+	// User is who runs it; nil is the user who runs us.
+	User *User
+}
+
+// User is a set of credentials.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Child is a command that was started.
+type Child struct {
+	Pid  uint32
+	exit chan Exit
+}
+
+// Exit is how a command ended.
+type Exit struct {
+	Status unix.WaitStatus
+	Err    error // waiting for it failed
+}
+
+// StartError says why a command could not be executed. Errno is that of execve(2).
+type StartError struct {
+	Path  string
+	Errno syscall.Errno
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("%s: %v", e.Path, e.Errno) }
+func (e *StartError) Unwrap() error { return e.Errno }
+
+// Start runs c. It returns after the execve succeeded or failed. The error is a *StartError when execve refused.
+func Start(c *Command) (*Child, error) {
+	attr := &syscall.ProcAttr{Env: c.Env, Files: []uintptr{0, 1, 2}}
+	if c.User != nil {
+		attr.Sys = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups}}
+	}
+	pid, err := syscall.ForkExec(c.Path, c.Argv, attr)
+	if err != nil {
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			return nil, &StartError{c.Path, errno}
+		}
+		return nil, fmt.Errorf("start %s: %w", c.Path, err)
+	}
+	child := &Child{Pid: uint32(pid), exit: make(chan Exit, 1)}
+	go func() {
+		var ws unix.WaitStatus
+		for {
+			_, err := unix.Wait4(pid, &ws, 0, nil)
+			if err == unix.EINTR {
+				continue
+			}
+			child.exit <- Exit{ws, err}
+			return
+		}
+	}()
+	return child, nil
+}
+
+// Exited delivers once, when the command has ended and was waited for.
+func (c *Child) Exited() <-chan Exit { return c.exit }

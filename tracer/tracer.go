@@ -1,0 +1,469 @@
+// Package tracer is sonde's engine: from what to trace to events in order. A [Session] attaches to a command that it
+// starts, or to running tasks, and delivers to a [Sink]; [Replay] delivers the same from a recording, without privileges.
+//
+// A session never stops its target. Whatever ends it (the target's end, the context, an error), everything is detached
+// and what was recorded until then is delivered first.
+package tracer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/attach"
+	"github.com/sonde-trace/sonde/internal/decode"
+	"github.com/sonde-trace/sonde/internal/proc"
+	"github.com/sonde-trace/sonde/internal/syscalls"
+	"github.com/sonde-trace/sonde/internal/wire"
+)
+
+// Select says which calls are shown; package probe makes one from strace's expressions. ABI names are "amd64", "i386", "x32", "arm64", "arm"; the name is that of the ABI's
+// table. It must give the same answer each time.
+type Select func(abi string, nr uint32, name string) bool
+
+// LossPolicy says what a session does about records that do not fit into the ring.
+type LossPolicy uint8
+
+const (
+	LossWarn  LossPolicy = iota // count them and say so
+	LossStop                    // end the session at the first
+	LossBlock                   // let the target wait, up to 1 ms a record, and count the waiting
+)
+
+// Target says which tasks to trace, beside a command. Kinds are combined by AND, the entries of one kind by OR.
+type Target struct {
+	Pids, DenyPids       []uint32
+	Tids, DenyTids       []uint32
+	UIDs, DenyUIDs       []uint32
+	Comms, DenyComms     []string
+	Cgroups, DenyCgroups []uint64 // ids of cgroup v2 directories (their inode numbers)
+}
+
+// Options is what a session does. The zero value of each field is its default.
+type Options struct {
+	// Command is started under trace; nil to trace running tasks only.
+	Command *Command
+	Target  Target
+	Follow  bool   // trace the children of traced processes too
+	Select  Select // nil: all calls
+	// Signals records the signals that traced tasks are sent.
+	Signals bool
+	// StrLimit is the bytes of strings and buffers to take: 1 to 65536, 0 means 256.
+	StrLimit int
+	Verbose  bool // structures in full, as strace -v
+	// FDPaths records what descriptors refer to, at the time of the call.
+	FDPaths bool
+	// RingSize is the size in bytes of the ring for calls: a power of two, at least a page; 0 means 8 MiB.
+	RingSize int
+	OnLoss   LossPolicy
+	// Filter drops events that it returns false for; they count as filtered. nil passes all.
+	Filter func(*event.Event) bool
+	// PerTask keeps an account for each thread.
+	PerTask bool
+	// Record receives the session's facts before the first record, then each batch of raw records, in order, valid
+	// until it returns.
+	Record Recorder
+}
+
+// Command is a program to start.
+type Command = proc.Command
+
+// Recorder keeps a session for a later replay.
+type Recorder interface {
+	Facts(json.RawMessage) error
+	Batch(records []byte) error
+}
+
+// Session is one run of the engine. It is used by one goroutine.
+type Session struct {
+	opt   Options
+	sys   *attach.Syscalls
+	asm   *assembler
+	merge *merger
+	facts facts
+	tee   []byte
+
+	child   *proc.Child
+	ended   bool // the command has been waited for
+	entries uint64
+	returns uint64
+	result  Result
+}
+
+// Result is what a session has come to.
+type Result struct {
+	Ledger  event.Ledger
+	PerTask map[uint32]*event.Ledger // by tid; nil unless asked for
+	// Status is the command's wait(2) status; meaningful when there was a command and Ended is set.
+	Status unix.WaitStatus
+	Ended  bool
+	// BlockWaits and BlockTime are the price of LossBlock.
+	BlockWaits uint64
+	BlockTime  time.Duration
+	// RingFull says that a bigger ring would have kept more.
+	RingFull bool
+	RingSize int
+}
+
+// facts are what a replay needs to know of a session.
+type facts struct {
+	Arch     string              `json:"arch"`
+	StrLimit int                 `json:"strlimit"`
+	Verbose  bool                `json:"verbose"`
+	FDPaths  bool                `json:"fdpaths"`
+	Follow   bool                `json:"follow"`
+	Selected map[string][]uint32 `json:"selected,omitempty"` // by ABI; absent when all calls are selected
+	Tasks    []taskFact          `json:"tasks,omitempty"`
+	// Monotonic and Wall are one moment on two clocks, in ns.
+	Monotonic uint64 `json:"monotonic"`
+	Wall      int64  `json:"wall"`
+}
+
+type taskFact struct {
+	Pid  uint32 `json:"pid"`
+	Tid  uint32 `json:"tid"`
+	Comm []byte `json:"comm"` // bytes: comms are not always UTF-8
+}
+
+// Clock relates CLOCK_MONOTONIC to the wall clock: one moment on both, in ns.
+type Clock struct {
+	Monotonic uint64
+	Wall      int64
+}
+
+// Time returns the wall-clock time of an event.
+func (c Clock) Time(monotonic uint64) time.Time {
+	return time.Unix(0, c.Wall+int64(monotonic-c.Monotonic))
+}
+
+// Open loads everything that the session needs, and attaches nothing yet. The caller calls Run or Close.
+func Open(o Options) (*Session, error) {
+	if o.Command == nil && len(o.Target.Pids) == 0 && len(o.Target.Tids) == 0 && len(o.Target.UIDs) == 0 && len(o.Target.Comms) == 0 && len(o.Target.Cgroups) == 0 {
+		return nil, errors.New("nothing to trace: name a command or running tasks")
+	}
+	if o.StrLimit == 0 {
+		o.StrLimit = 256
+	}
+	var show func(*syscalls.ABI, uint32) bool
+	if o.Select != nil {
+		show = func(abi *syscalls.ABI, nr uint32) bool { return o.Select(abi.Name, nr, abi.Lookup(nr).Name) }
+	}
+	tables, err := newCallTables(runtime.GOARCH, show)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{opt: o}
+	s.facts = facts{Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow}
+	ao := attach.SyscallOptions{
+		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),
+		Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock,
+		Target: attach.TargetFilter{
+			AllowPids: o.Target.Pids, DenyPids: o.Target.DenyPids, AllowTids: o.Target.Tids, DenyTids: o.Target.DenyTids,
+			AllowUIDs: o.Target.UIDs, DenyUIDs: o.Target.DenyUIDs, AllowComms: o.Target.Comms, DenyComms: o.Target.DenyComms,
+			AllowCgroups: o.Target.Cgroups, DenyCgroups: o.Target.DenyCgroups,
+			AllTasks: o.Command == nil && len(o.Target.Pids) == 0 && len(o.Target.Tids) == 0,
+		},
+	}
+	ao.Calls = plans(show)
+	if show != nil {
+		s.facts.Selected = make(map[string][]uint32)
+		for _, p := range ao.Calls {
+			s.facts.Selected[p.ABI] = append(s.facts.Selected[p.ABI], p.Nr)
+		}
+	}
+	// A thread is traced when its process is followed and it is on the list itself.
+	for _, tid := range o.Target.Tids {
+		pid, err := proc.ProcessOf(tid)
+		if err != nil {
+			return nil, err
+		}
+		ao.Target.AllowPids = append(ao.Target.AllowPids, pid)
+	}
+	if s.sys, err = attach.OpenSyscalls(ao); err != nil {
+		return nil, err
+	}
+	s.merge = newMerger(s.sys.Main(), s.sys.Side())
+	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
+	s.asm.filter = o.Filter
+	if o.PerTask {
+		s.asm.perTask = make(map[uint32]*event.Ledger)
+	}
+	for _, pid := range ao.Target.AllowPids {
+		threads, err := proc.Threads(pid)
+		if err != nil {
+			s.sys.Close()
+			return nil, err
+		}
+		for _, t := range threads {
+			s.facts.Tasks = append(s.facts.Tasks, taskFact{Pid: pid, Tid: t.Tid, Comm: []byte(t.Comm)})
+			s.asm.know(pid, t.Tid, t.Comm)
+		}
+	}
+	s.facts.Monotonic, s.facts.Wall = monotonic(), time.Now().UnixNano()
+	s.result.RingSize = s.sys.Main().Size()
+	return s, nil
+}
+
+// plans lists what the kernel has to take, for the calls of all ABIs of this machine.
+func plans(show func(*syscalls.ABI, uint32) bool) []attach.SyscallPlan {
+	specs := decode.Specs()
+	var list []attach.SyscallPlan
+	for _, abi := range syscalls.Family(runtime.GOARCH) {
+		for nr, def := range abi.All() {
+			if show != nil && !show(abi, nr) {
+				continue
+			}
+			p := attach.SyscallPlan{ABI: abi.Name, Nr: nr}
+			for i, a := range def.Args {
+				if decode.IsFD(a) {
+					p.FDs |= 1 << i
+				}
+			}
+			if sp := specs[def.Name]; sp != nil {
+				p.Enter, p.Exit = sp.Enter, sp.Exit
+				p.RetFD = sp.RetFD
+				if abi.PtrSize == 4 {
+					if sp.Enter32 != nil {
+						p.Enter = sp.Enter32
+					}
+					if sp.Exit32 != nil {
+						p.Exit = sp.Exit32
+					}
+				}
+			}
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// Clock returns the session's relation between event times and the wall clock.
+func (s *Session) Clock() Clock { return Clock{s.facts.Monotonic, s.facts.Wall} }
+
+// Run attaches, starts the command if there is one, and delivers events to sink until the command and all that it started
+// (with Follow) or the traced tasks have ended, or ctx is done; then it drains, detaches and closes. An error of the sink
+// ends the session too. The result is valid also when there is an error.
+func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
+	defer s.Close()
+	s.asm.sink = sink
+	if s.opt.Record != nil {
+		raw, err := json.Marshal(&s.facts)
+		if err != nil {
+			return &s.result, fmt.Errorf("encode the facts of the session: %w", err)
+		}
+		if err := s.opt.Record.Facts(raw); err != nil {
+			return &s.result, err
+		}
+	}
+	if err := s.sys.Attach(); err != nil {
+		return &s.result, err
+	}
+	var exited <-chan proc.Exit
+	if s.opt.Command != nil {
+		if err := s.sys.Launching(true); err != nil {
+			return &s.result, err
+		}
+		child, err := proc.Start(s.opt.Command)
+		if e := s.sys.Launching(false); err == nil && e != nil {
+			err = e
+		}
+		if child != nil {
+			s.child = child
+			s.asm.know(child.Pid, child.Pid, "")
+			exited = child.Exited()
+		}
+		if err != nil {
+			return &s.result, err
+		}
+	} else {
+		s.ended = true
+	}
+	err := s.loop(ctx, exited)
+	if e := s.end(); err == nil {
+		err = e
+	}
+	return &s.result, err
+}
+
+// pace is how long records may gather while they come in plenty; idle how long the session waits for the first.
+const (
+	pace = 2 * time.Millisecond
+	idle = 10 * time.Millisecond
+)
+
+func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
+	lastFollowed := time.Now()
+	flushed := true
+	for {
+		begin := time.Now()
+		batch, horizon, read, err := s.merge.next(begin.Add(idle), false)
+		if err != nil {
+			return err
+		}
+		if err := s.take(batch, horizon); err != nil {
+			return err
+		}
+		if read == 0 && !flushed {
+			if err := s.asm.sink.Flush(); err != nil {
+				return err
+			}
+		}
+		flushed = read == 0
+		select {
+		case <-ctx.Done():
+			return nil
+		case x := <-exited:
+			s.ended, s.result.Status, s.result.Ended = true, x.Status, true
+			exited = nil
+		default:
+		}
+		if s.ended && (s.child == nil || s.opt.Follow || s.asm.procs[s.child.Pid] == 0) {
+			done := s.opt.Command != nil && !s.opt.Follow || s.asm.live() == 0
+			// Records that end tasks can be lost too; the kernel's own set tells.
+			if !done && time.Since(lastFollowed) > 100*time.Millisecond && !s.allTasks() {
+				lastFollowed = time.Now()
+				left, err := s.sys.Followed()
+				if err != nil {
+					return err
+				}
+				done = len(left) == 0
+			}
+			if done && !s.allTasks() {
+				return nil
+			}
+		}
+		if s.opt.OnLoss == LossStop {
+			c, err := s.sys.Counters()
+			if err != nil {
+				return err
+			}
+			if lostTotal(&c) > 0 {
+				return ErrLoss
+			}
+		}
+		if read > 0 && read < readMax/4 {
+			if rest := pace - time.Since(begin); rest > 0 {
+				time.Sleep(rest)
+			}
+		}
+	}
+}
+
+// ErrLoss ends a session with LossStop.
+var ErrLoss = errors.New("events were lost, and the session was to stop at the first loss")
+
+func (s *Session) allTasks() bool {
+	return s.opt.Command == nil && len(s.opt.Target.Pids) == 0 && len(s.opt.Target.Tids) == 0
+}
+
+func (s *Session) take(batch []wire.Record, horizon uint64) error {
+	for _, r := range batch {
+		switch r.Kind() {
+		case wire.SysEnter:
+			s.entries++
+		case wire.SysExit:
+			s.returns++
+		}
+	}
+	if s.opt.Record != nil && len(batch) > 0 {
+		s.tee = s.tee[:0]
+		for _, r := range batch {
+			s.tee = append(s.tee, r...)
+			for len(s.tee)&7 != 0 {
+				s.tee = append(s.tee, 0)
+			}
+		}
+		if err := s.opt.Record.Batch(s.tee); err != nil {
+			return err
+		}
+	}
+	if err := s.asm.batch(batch); err != nil {
+		return err
+	}
+	return s.asm.quiet(horizon)
+}
+
+// end detaches, delivers what is still in the rings, and makes up the account.
+func (s *Session) end() error {
+	err := s.sys.Detach()
+	// A program that was running when its link was closed still sends its record; the counters say how many there are.
+	for deadline := time.Now().Add(200 * time.Millisecond); ; {
+		batch, horizon, read, e := s.merge.next(time.Now(), false)
+		if e == nil {
+			e = s.take(batch, horizon)
+		}
+		if e != nil {
+			return errors.Join(err, e)
+		}
+		if read > 0 {
+			continue
+		}
+		c, e := s.sys.Counters()
+		if e != nil {
+			return errors.Join(err, e)
+		}
+		all := s.entries+uint64(s.heldOf(wire.SysEnter)) >= c.Made-c.EntryLostRing-c.EntryLostScratch
+		if all || time.Now().After(deadline) {
+			break
+		}
+	}
+	batch, _, _, e := s.merge.next(time.Now(), true)
+	if e == nil {
+		e = s.take(batch, 0)
+	}
+	if e == nil {
+		e = s.asm.finish()
+	}
+	if e == nil {
+		e = s.asm.sink.Flush()
+	}
+	return errors.Join(err, e, s.account())
+}
+
+// heldOf counts the records of a kind that the merger holds back.
+func (s *Session) heldOf(k wire.Kind) (n int) {
+	for _, st := range s.merge.index(nil, s.merge.held[s.merge.turn]) {
+		if st.rec.Kind() == k {
+			n++
+		}
+	}
+	return n
+}
+
+func lostTotal(c *attach.Counters) uint64 {
+	return c.EntryLostRing + c.EntryLostScratch + c.ExitLostRing + c.ExitLostScratch + c.EnterMissed + c.SideLost
+}
+
+// account makes the ledger of the kernel's counters and the assembler's.
+func (s *Session) account() error {
+	c, err := s.sys.Counters()
+	if err != nil {
+		return err
+	}
+	l := &s.result.Ledger
+	l.Made = c.Made + c.EnterMissed + s.asm.exitOnly
+	l.Shown, l.Filtered = s.asm.shown, s.asm.filtered
+	for _, x := range []event.Lost{
+		{Cause: "ring full", Count: c.EntryLostRing + c.ExitLostRing},
+		{Cause: "scratch busy", Count: c.EntryLostScratch + c.ExitLostScratch},
+		{Cause: "skipped by the kernel", Count: c.EnterMissed},
+	} {
+		if x.Count > 0 {
+			l.Lost = append(l.Lost, x)
+		}
+	}
+	s.result.RingFull = c.EntryLostRing+c.ExitLostRing > 0
+	s.result.BlockWaits, s.result.BlockTime = c.BlockWaits, time.Duration(c.BlockNs)
+	s.result.PerTask = s.asm.perTask
+	return nil
+}
+
+// Close detaches and releases everything; the command, if it was started, goes on. It may be called more than once.
+func (s *Session) Close() error { return s.sys.Close() }
