@@ -62,13 +62,13 @@ func (m *merger) next(deadline time.Time, final bool) (batch []wire.Record, hori
 		if i == 0 {
 			d = deadline
 		}
-		if i == 1 {
-			// Only now: what the first source waited for is as old as the moment of its last look.
-			horizon = monotonic() - window
-		}
 		m.bufs[i], err = s.Read(m.bufs[i][:0], readMax, d)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil, 0, read, err
+		}
+		if i == 0 {
+			// Only now: the first source was waited for. Whatever shows up in any source from here on is younger.
+			horizon = monotonic() - window
 		}
 		read += len(m.bufs[i])
 		m.lists[i] = m.index(m.lists[i][:0], m.bufs[i])
