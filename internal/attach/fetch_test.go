@@ -315,3 +315,47 @@ func stateCount(t *testing.T, s *Syscalls) uint64 {
 	}
 	return n
 }
+
+// TestLoadLarge loads the largest programs that fetches can ask for, with small and large string limits.
+func TestLoadLarge(t *testing.T) {
+	message := func(at int, base Number, off int) []Fetch {
+		return []Fetch{
+			{Kind: FetchBytes, Base: base, Off: uint16(off), Len: Length{Number: Const(64), Max: 64}},
+			{Kind: FetchBytes, Base: Mem(at, 0, 8), Len: Length{Number: Mem(at, 8, 4), Max: 128}},
+			{Kind: FetchIovec, Base: Mem(at, 16, 8), Len: Length{Number: Mem(at, 24, 8)}},
+			{Kind: FetchBytes, Base: Mem(at, 32, 8), Len: Length{Number: Mem(at, 40, 8), Max: 4096}},
+		}
+	}
+	var messages []Fetch
+	for i := range 4 {
+		messages = append(messages, message(4*i, Arg(1), 64*i)...)
+	}
+	for name, f := range map[string][]Fetch{
+		"sendmsg":  message(0, Arg(1), 0),
+		"sendmmsg": messages,
+		"execve":   {Path(0), {Kind: FetchStrings, Base: Arg(1)}, {Kind: FetchStrings, Base: Arg(2)}},
+		"strings":  {Path(0), Path(1), Path(2), Path(3), Path(4), Path(5), Str(0), Str(1)},
+		"getdents": {Vec(1, Arg(2), 1, 32768)},
+	} {
+		for _, limit := range []int{32, 256, 65536} {
+			if os.Geteuid() != 0 {
+				t.Skip("needs root for bpf(2)")
+			}
+			start := time.Now()
+			s, err := OpenSyscalls(SyscallOptions{StrLimit: limit, Calls: []SyscallPlan{{ABI: runtime.GOARCH, Nr: unix.SYS_GETPPID, Enter: f}}})
+			if err != nil {
+				t.Errorf("%s, limit %d: %v after %v", name, limit, err, time.Since(start))
+				continue
+			}
+			for _, p := range s.shapes {
+				if i, err := p.Info(); err == nil {
+					n, _ := i.VerifiedInstructions()
+					size, _ := i.TranslatedSize()
+					t.Logf("%s, limit %d: %d bytes, %d instructions verified", name, limit, size, n)
+				}
+			}
+			t.Logf("%s, limit %d: opened in %v", name, limit, time.Since(start))
+			s.Close()
+		}
+	}
+}

@@ -64,7 +64,8 @@ const (
 	tmpCount = -40 // u64, elements in it
 	tmpLeft  = -48 // u64, bytes that a bounded sum of buffers may still take
 	tmpAddr  = -56 // u64, a pointer
-	tmpRefs  = -64 // u64 each, downwards: numbers taken from the data of earlier fetches
+	tmpGot   = -64 // u64, bytes copied page by page
+	tmpRefs  = -72 // u64 each, downwards: numbers taken from the data of earlier fetches
 	maxRefs  = (scratchRecord+tmpRefs)/8 - 1
 )
 
@@ -469,26 +470,25 @@ func (p *shape) keepRefs(index int) {
 func (p *shape) partial(index int, flags int32, limit int, got, done string) {
 	p.say("copy up to the page that cannot be read")
 	stop, none := p.label("stop"), p.label("none")
-	p.emit(store(r7, tmpErrno, r0, u64), store(r7, tmpWant, r9, u64), storeImm(r7, tmpFail, 1, u64), asm.Mov.Imm(r9, 0))
+	p.emit(store(r7, tmpErrno, r0, u64), store(r7, tmpWant, r9, u64), storeImm(r7, tmpFail, 1, u64), storeImm(r7, tmpGot, 0, u64))
+	// The count goes through memory, so that the verifier sees one state at the stop and not one per page.
 	pages := (limit+pageSize-1)/pageSize + 1
 	for range pages {
-		left, whole := p.label("left"), p.label("whole")
-		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r3, r1, 0, u64), asm.Add.Reg(r3, r9),
+		left := p.label("left")
+		p.emit(load(r9, r7, tmpGot, u64), asm.JGT.Imm(r9, int32(limit), stop),
+			asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r3, r1, 0, u64), asm.Add.Reg(r3, r9),
 			asm.Mov.Reg(r4, r3), asm.And.Imm(r4, pageSize-1), asm.Mov.Imm(r6, pageSize), asm.Sub.Reg(r6, r4),
 			load(r2, r7, tmpWant, u64), asm.Sub.Reg(r2, r9), asm.JSLE.Imm(r2, 0, stop),
 			asm.JGE.Reg(r2, r6, left), asm.Mov.Reg(r6, r2))
 		p.bind(left)
-		// What the verifier could not follow on 5.10.
-		p.emit(asm.JLE.Imm(r6, pageSize, whole), asm.Mov.Imm(r6, pageSize))
-		p.bind(whole)
-		p.emit(asm.Add.Imm(r1, wire.SegmentHeader), asm.Add.Reg(r1, r9), asm.Mov.Reg(r2, r6),
-			asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, stop), asm.Add.Reg(r9, r6))
+		// The verifier of 5.10 learns nothing from comparing two registers.
+		p.emit(asm.JGT.Imm(r6, pageSize, stop),
+			asm.Add.Imm(r1, wire.SegmentHeader), asm.Add.Reg(r1, r9), asm.Mov.Reg(r2, r6),
+			asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, stop), asm.Add.Reg(r9, r6), store(r7, tmpGot, r9, u64))
 	}
 	p.bind(stop)
-	bounded := p.label("bounded")
-	p.emit(asm.JEq.Imm(r9, 0, none), asm.JLE.Imm(r9, int32(limit), bounded), asm.Mov.Imm(r9, int32(limit)))
-	p.bind(bounded)
-	p.emit(load(r2, r7, tmpWant, u64), asm.JGE.Reg(r9, r2, got))
+	p.emit(load(r9, r7, tmpGot, u64), asm.JEq.Imm(r9, 0, none), asm.JGT.Imm(r9, int32(limit), none),
+		load(r2, r7, tmpWant, u64), asm.JGE.Reg(r9, r2, got))
 	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), storeImm(r1, 12, flags|wire.SegCut|wire.SegFault|int32(index)<<16, u32), asm.Ja.Label(got))
 	p.later(func() {
 		p.say("nothing can be read")
@@ -499,12 +499,38 @@ func (p *shape) partial(index int, flags int32, limit int, got, done string) {
 	})
 }
 
-// element loads the address of element k of the array at tmpBase into r1; it jumps to stop at the end of the array. The
-// data of the array starts at record offset tmpBase, which the verifier of 5.10 forgets on the stack.
-func (p *shape) element(k, size int, stop string) {
-	p.emit(load(r1, r7, tmpCount, u64), asm.JLE.Imm(r1, int32(k), stop),
-		load(r1, r7, tmpBase, u64), asm.JGT.Imm(r1, int32(p.capacity), stop), asm.Add.Reg(r1, r7))
-	_ = size
+// stLoop is the counter of the loop over an array. It stays on the stack, where the verifier knows its value: that is how it
+// sees that the loop makes progress.
+const stLoop = -40
+
+// loop emits body up to n times; body leaves with a jump to end. At its start r2 holds the number of the turn.
+func (p *shape) loop(n int, end string, body func()) {
+	turn := p.label("turn")
+	p.emit(storeImm(fp, stLoop, 0, u64))
+	p.bind(turn)
+	p.emit(load(r2, fp, stLoop, u64), asm.JGE.Imm(r2, int32(n), end), asm.Mov.Reg(r1, r2), asm.Add.Imm(r1, 1), store(fp, stLoop, r1, u64))
+	body()
+	p.emit(asm.Ja.Label(turn))
+}
+
+// element leaves the address of element r2 of the array at tmpBase in r1; at the end of the array it jumps to end.
+func (p *shape) element(size int, end string) {
+	p.emit(load(r1, r7, tmpCount, u64), asm.JGE.Reg(r2, r1, end), asm.Mul.Imm(r2, int32(size)),
+		load(r1, r7, tmpBase, u64), asm.JGT.Imm(r1, int32(p.capacity), end), asm.Add.Reg(r1, r2), asm.Add.Reg(r1, r7))
+}
+
+// rooms is room for one turn of a loop of n.
+func (p *shape) rooms(n, size int, skip string) {
+	if p.used+n*size <= p.capacity {
+		return // the caller adds n × size after the loop
+	}
+	cut := p.label("noroom")
+	p.emit(asm.JGT.Imm(r8, int32(max(0, p.capacity-size)), cut))
+	p.later(func() {
+		p.bind(cut)
+		p.mark(wire.FlagTruncated)
+		p.emit(asm.Ja.Label(skip))
+	})
 }
 
 // strings walks a NULL-terminated array of pointers at r3.
@@ -516,27 +542,29 @@ func (p *shape) strings(index int, f *syscalls.Fetch, next string) {
 	}
 	p.room(wire.SegmentHeader+(syscalls.MaxStrings+1)*size+16, next)
 	p.begin(index, 0)
-	// Pass one: the pointers, one by one, since nobody says how many there are.
+	// The pointers first, one by one, since nobody says how many there are.
 	p.emit(asm.Mov.Reg(r6, r8), asm.Add.Imm(r6, wire.SegmentHeader), store(r7, tmpBase, r6, u64),
-		asm.Mov.Imm(r9, 0), storeImm(r7, tmpCount, 0, u64))
-	counted, failed := p.label("counted"), p.label("failed")
-	for k := range syscalls.MaxStrings + 1 {
-		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r3, r1, 0, u64), asm.Add.Imm(r3, int32(k*size)),
-			asm.Add.Imm(r1, int32(wire.SegmentHeader+k*size)), asm.Mov.Imm(r2, int32(size)), asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, failed),
-			asm.Mov.Imm(r9, int32((k+1)*size)),
-			asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r1, r1, wire.SegmentHeader+k*size, word), asm.JEq.Imm(r1, 0, counted))
-		if k < syscalls.MaxStrings {
-			p.emit(storeImm(r7, tmpCount, int32(k+1), u64))
-		}
-	}
+		storeImm(r7, tmpCount, 0, u64), storeImm(r7, tmpGot, 0, u64))
+	counted, failed, more := p.label("counted"), p.label("failed"), p.label("more")
+	p.loop(syscalls.MaxStrings+1, more, func() {
+		p.emit(asm.Mul.Imm(r2, int32(size)), asm.Mov.Reg(r6, r2),
+			asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r3, r1, 0, u64), asm.Add.Reg(r3, r6),
+			asm.Add.Imm(r1, wire.SegmentHeader), asm.Add.Reg(r1, r6), asm.Mov.Imm(r2, int32(size)), asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, failed),
+			asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), asm.Add.Reg(r1, r6), load(r1, r1, wire.SegmentHeader, word),
+			asm.Add.Imm(r6, int32(size)), store(r7, tmpGot, r6, u64), asm.JEq.Imm(r1, 0, counted),
+			load(r1, r7, tmpCount, u64), asm.Add.Imm(r1, 1), store(r7, tmpCount, r1, u64))
+	})
+	p.bind(more)
 	p.setCut(index, 0)
 	p.bind(counted)
+	most := int32((syscalls.MaxStrings + 1) * size)
+	p.emit(load(r9, r7, tmpGot, u64), asm.JGT.Imm(r9, most, next))
 	p.end()
 	p.later(func() {
 		p.say("the array of pointers ends at a page that cannot be read")
 		p.bind(failed)
 		none := p.label("none")
-		p.emit(storeImm(r7, tmpFail, 1, u64), store(r7, tmpErrno, r0, u64), asm.JEq.Imm(r9, 0, none))
+		p.emit(storeImm(r7, tmpFail, 1, u64), store(r7, tmpErrno, r0, u64), load(r9, r7, tmpGot, u64), asm.JEq.Imm(r9, 0, none))
 		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), storeImm(r1, 12, wire.SegCut|wire.SegFault|int32(index)<<16, u32), asm.Ja.Label(counted))
 		p.bind(none)
 		p.mark(wire.FlagUnreadable)
@@ -544,12 +572,14 @@ func (p *shape) strings(index int, f *syscalls.Fetch, next string) {
 			asm.Add.Imm(r8, wire.SegmentHeader), asm.Ja.Label(next))
 	})
 	limit := maxLen(f, p.strLimit)
-	for k := range syscalls.MaxStrings {
-		p.element(k, size, next)
-		p.emit(load(r3, r1, k*size, word))
-		p.room(wire.SegmentHeader+limit+16, next)
+	one := wire.SegmentHeader + limit + 16
+	p.loop(syscalls.MaxStrings, next, func() {
+		p.element(size, next)
+		p.emit(load(r3, r1, 0, word))
+		p.rooms(syscalls.MaxStrings, one, next)
 		p.text(index, limit)
-	}
+	})
+	p.used = min(p.capacity, p.used+syscalls.MaxStrings*one)
 }
 
 // iovec walks an array of struct iovec at r3.
@@ -590,10 +620,11 @@ func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 		p.bind(bad)
 		p.partial(index, 0, most, got, next)
 	})
-	for k := range syscalls.MaxIovecs {
-		p.element(k, size, next)
+	one := wire.SegmentHeader + p.strLimit + 16
+	p.loop(syscalls.MaxIovecs, next, func() {
+		p.element(size, next)
 		skip := p.label("skip")
-		p.emit(load(r3, r1, k*size, word), load(r2, r1, k*size+p.sh.Ptr, word))
+		p.emit(load(r3, r1, 0, word), load(r2, r1, p.sh.Ptr, word))
 		if f.Total.From != syscalls.FromNothing {
 			within := p.label("within")
 			p.emit(load(r4, r7, tmpLeft, u64), asm.JEq.Imm(r4, 0, next), asm.JLE.Reg(r2, r4, within), asm.Mov.Reg(r2, r4))
@@ -601,10 +632,11 @@ func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 			p.emit(asm.Sub.Reg(r4, r2), store(r7, tmpLeft, r4, u64))
 		}
 		p.emit(asm.JEq.Imm(r2, 0, skip), asm.JEq.Imm(r3, 0, skip))
-		p.room(wire.SegmentHeader+p.strLimit+16, next)
+		p.rooms(syscalls.MaxIovecs, one, next)
 		p.bytes(index|iovecBuffer, p.strLimit, false, next)
 		p.bind(skip)
-	}
+	})
+	p.used = min(p.capacity, p.used+syscalls.MaxIovecs*one)
 	return nil
 }
 
