@@ -18,12 +18,13 @@ const (
 	KindFlags // children are the set bits in order (KindSym, KindHex, KindOct), Num is the whole value: A|B|0x40
 	// Bytes of the traced program, in Data. Num is the full length where it is known to be longer than Data.
 	KindString // text that ends at its NUL; the NUL is not part of Data
-	KindBytes  // a buffer, may hold zero bytes
+	KindBytes  // a buffer, may hold zero bytes; Sym is shown in front: @"name" of an abstract socket
 	// Containers. Their children are the nodes up to End.
 	KindStruct // {a=1, b=2}; a child without Name prints its value alone
 	KindArray  // [a, b]
 	KindSet    // [A B], as for signal sets and fd sets; AttrInverted prints ~[A B]
-	KindCall   // Sym is the macro: makedev(0x8, 0x1), htons(80)
+	KindCall   // Sym is the macro: makedev(0x8, 0x1), htons(80); Data, when set, are the bytes in memory: the raw form. The
+	// macro inet_pton stores into its field: it is shown as inet_pton(AF_INET6, "::1", &name), without name= in front
 	KindChange // two children: what was there at entry and at exit, a => b
 	KindExpr   // Sym is the operator between the children: 0x5<<32, SKF_AD_OFF+4, BPF_LD|BPF_W|BPF_ABS
 	// Identities.
@@ -48,6 +49,7 @@ const (
 	AttrIndexed                    // a child whose Name is an array index: [NAME]=value
 	AttrPath                       // KindString is a file name: never cut by the string limit
 	AttrHex                        // KindString, KindBytes: every byte is shown as \xNN
+	AttrVerbose                    // KindSym, KindFlags: the number is always shown, with the name beside it
 )
 
 // Node is one value of a decoded call. A value with parts is a run of nodes in preorder: the container, then its
