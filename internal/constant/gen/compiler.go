@@ -20,16 +20,16 @@ type abi struct {
 	name   string
 	cc     []string
 	triple string // directory of asm/ in a linux-libc-dev that holds all architectures
-	linux  string // its name in usr/lib/linux/uapi
+	ptr32  bool
 }
 
 // There is no 32-bit arm compiler among Debian's few, and none is needed: sizes and alignment are those of
 // -malign-double on i386, and the rest is in arm's own headers.
 var abis = []abi{
-	{"amd64", []string{"gcc"}, "x86_64-linux-gnu", "x86"},
-	{"arm64", []string{"aarch64-linux-gnu-gcc"}, "aarch64-linux-gnu", "arm64"},
-	{"i386", []string{"gcc", "-m32"}, "i386-linux-gnu", "x86"},
-	{"arm", []string{"gcc", "-m32", "-malign-double", "-U__i386__", "-Ui386", "-D__arm__", "-D__ARMEL__", "-D__ARM_EABI__"}, "arm-linux-gnueabihf", "arm"},
+	{"amd64", []string{"gcc"}, "x86_64-linux-gnu", false},
+	{"arm64", []string{"aarch64-linux-gnu-gcc"}, "aarch64-linux-gnu", false},
+	{"i386", []string{"gcc", "-m32"}, "i386-linux-gnu", true},
+	{"arm", []string{"gcc", "-m32", "-malign-double", "-U__i386__", "-Ui386", "-D__arm__", "-D__ARMEL__", "-D__ARM_EABI__"}, "arm-linux-gnueabihf", true},
 }
 
 type compiler struct {
@@ -43,6 +43,8 @@ type compiler struct {
 // names are the macros and enumerators of some headers, in their order.
 type names struct {
 	order []string
+	has   map[string]bool
+	needy bool // does not compile without before
 	err   error
 }
 
@@ -127,6 +129,20 @@ func (c *compiler) run(a abi, src string, args ...string) (stdout, stderr string
 	return o.String(), e.String(), err
 }
 
+// before are headers that some of the kernel's forget to include.
+const before = "#include <stdint.h>\n#include <stdbool.h>\n#include <sys/types.h>\n#include <sys/time.h>\n#include <sys/socket.h>\n"
+
+// include gives the C text that includes the headers, after those that they need.
+func (c *compiler) include(a abi, headers []string) string {
+	text := include(headers)
+	if n := c.cache[key(a, headers)]; n != nil && n.needy {
+		text = before + text
+	}
+	return text
+}
+
+func key(a abi, headers []string) string { return a.name + " " + strings.Join(headers, " ") }
+
 func include(headers []string) string {
 	var b strings.Builder
 	b.WriteString("#include <stddef.h>\n#include <linux/types.h>\n")
@@ -170,6 +186,9 @@ func (c *compiler) groups(a abi, headers []string) ([][]string, error) {
 	var bad error
 	for _, h := range headers {
 		if n := c.names(a, []string{h}); n.err != nil {
+			if len(headers) > 1 && a.ptr32 && c.names(abis[0], []string{h}).err == nil {
+				continue // a header that 32-bit machines do not have: <linux/kvm.h> on arm
+			}
 			bad = n.err
 			break
 		}
@@ -205,29 +224,38 @@ var (
 )
 
 func (c *compiler) names(a abi, headers []string) *names {
-	key := a.name + " " + strings.Join(headers, " ")
-	if n, ok := c.cache[key]; ok {
+	if n, ok := c.cache[key(a, headers)]; ok {
 		return n
 	}
 	n := &names{}
-	c.cache[key] = n
+	c.cache[key(a, headers)] = n
 	src := include(headers)
+	seen := make(map[string]bool)
 	if _, stderr, err := c.run(a, src, "-fsyntax-only"); err != nil {
-		n.err = fmt.Errorf("%s: <%s> do not compile: %s", a.name, strings.Join(headers, "> <"), firstError(stderr))
-		return n
+		src = before + src
+		if _, _, err := c.run(a, src, "-fsyntax-only"); err != nil {
+			n.err = fmt.Errorf("%s: <%s> does not compile: %s", a.name, strings.Join(headers, "> <"), firstError(stderr))
+			return n
+		}
+		n.needy = true
+		// What these bring in themselves is not what the list asks for.
+		others := &compiler{tmp: c.tmp, dirs: c.dirs, cache: map[string]*names{}}
+		for _, name := range others.names(a, []string{"stdint.h", "stdbool.h", "sys/types.h", "sys/time.h", "sys/socket.h"}).order {
+			seen[name] = true
+		}
 	}
 	out, stderr, err := c.run(a, src, "-E", "-dD")
 	if err != nil {
 		n.err = errors.New(stderr)
 		return n
 	}
-	seen := make(map[string]bool)
 	for _, line := range strings.Split(out, "\n") {
 		if m := define.FindStringSubmatch(line); m != nil && m[2] == "" && !seen[m[1]] {
 			seen[m[1]] = true
 			n.order = append(n.order, m[1])
 		}
 	}
+	n.has = seen
 	for _, m := range enumBody.FindAllStringSubmatch(lineMark.ReplaceAllString(out, ""), -1) {
 		depth, start := 0, 0
 		body := m[1] + ","
@@ -275,7 +303,7 @@ func (c *compiler) evaluate(a abi, headers []string, q []question) error {
 	bad := make(map[int]bool)
 	for try := 0; ; try++ {
 		var b strings.Builder
-		b.WriteString(include(headers))
+		b.WriteString(c.include(a, headers))
 		b.WriteString("#line 1 \"sonde.c\"\n")
 		for i := range q {
 			// Only integers have a ~; sizes up to int are zero-extended.
@@ -376,6 +404,9 @@ func (c *compiler) resolveSet(a abi, s *set, got []bool) ([]entry, error) {
 			expr := it.expr
 			if expr == "" {
 				expr = it.name
+				if len(g) > 0 && !c.names(a, g).has[expr] {
+					continue
+				}
 			}
 			q, name = append(q, question{expr: expr}), append(name, it.name)
 		}
