@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-trace/sonde/internal/kerneltest"
 	. "github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
@@ -86,7 +87,8 @@ func call(t *testing.T, o SyscallOptions, args ...uintptr) (enter, exit wire.Rec
 		}
 	}
 	if enter == nil || exit == nil {
-		t.Fatalf("entry %v, exit %v", enter, exit)
+		c, err := s.Counters()
+		t.Fatalf("entry of %d bytes, exit of %d, in a batch of %d; %+v, %v", len(enter), len(exit), len(batch), c, err)
 	}
 	if enter.Args() != [6]uint64{uint64(a[0]), uint64(a[1]), uint64(a[2]), uint64(a[3]), uint64(a[4]), uint64(a[5])} {
 		t.Errorf("arguments %x, want %x", enter.Args(), a)
@@ -318,6 +320,7 @@ func stateCount(t *testing.T, s *Syscalls) uint64 {
 
 // TestLoadLarge loads the largest programs that fetches can ask for, with small and large string limits.
 func TestLoadLarge(t *testing.T) {
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BTF)
 	message := func(at int, base Number, off int) []Fetch {
 		return []Fetch{
 			{Kind: FetchBytes, Base: base, Off: uint16(off), Len: Length{Number: Const(64), Max: 64}},
@@ -338,9 +341,6 @@ func TestLoadLarge(t *testing.T) {
 		"getdents": {Vec(1, Arg(2), 1, 32768)},
 	} {
 		for _, limit := range []int{32, 256, 65536} {
-			if os.Geteuid() != 0 {
-				t.Skip("needs root for bpf(2)")
-			}
 			start := time.Now()
 			s, err := OpenSyscalls(SyscallOptions{StrLimit: limit, Calls: []SyscallPlan{{ABI: runtime.GOARCH, Nr: unix.SYS_GETPPID, Enter: f}}})
 			if err != nil {

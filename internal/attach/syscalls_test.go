@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sonde-trace/sonde/internal/decode"
+	"github.com/sonde-trace/sonde/internal/kerneltest"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
@@ -16,9 +17,7 @@ import (
 // open opens a session and attaches it; the test skips without the privilege.
 func open(t testing.TB, o SyscallOptions) *Syscalls {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for bpf(2)")
-	}
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BTF)
 	if o.SelfPid == 0 {
 		o.SelfPid = uint32(os.Getpid())
 	}
@@ -107,9 +106,7 @@ func segments(r wire.Record) (list []wire.Segment) {
 
 // TestLoadEverything loads the programs of every row of the decoder, for all ABIs, with the default and the largest string limit.
 func TestLoadEverything(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root for bpf(2)")
-	}
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BTF)
 	specs := decode.Specs()
 	for _, limit := range []int{0, 32, 65536} {
 		var calls []SyscallPlan

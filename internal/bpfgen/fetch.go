@@ -396,8 +396,9 @@ func (p *shape) text(index, limit int) {
 	bad, got, long, done := p.label("bad"), p.label("got"), p.label("long"), p.label("done")
 	p.begin(index, wire.SegString)
 	p.emit(asm.Add.Imm(r1, wire.SegmentHeader), asm.Mov.Imm(r2, int32(limit+2)), asm.FnProbeReadUserStr.Call(),
-		asm.JEq.Imm(r0, 0, bad), asm.JGT.Imm(r0, int32(limit+2), bad), // errors are huge as unsigned numbers
-		asm.Mov.Reg(r9, r0), asm.Sub.Imm(r9, 1), asm.JGT.Imm(r9, int32(limit), long))
+		asm.JGT.Imm(r0, int32(limit+2), bad), // errors are huge as unsigned numbers
+		// The result counts the NUL, but for an empty string on 5.10, where it is 0.
+		asm.Mov.Reg(r9, r0), asm.JEq.Imm(r0, 0, got), asm.Sub.Imm(r9, 1), asm.JGT.Imm(r9, int32(limit), long))
 	p.bind(got)
 	p.end()
 	p.bind(done)
