@@ -3,6 +3,9 @@ package decode
 // families lists the tables of all files of this package. A name stands in one of them only.
 var families = [][]Spec{
 	fileIO,
+	bpfCalls,
+	perfCalls,
+	seccompCalls,
 }
 
 // Specs returns the rows of all families by name of the call.

@@ -22,12 +22,12 @@ const (
 type Source uint8
 
 const (
-	FromNothing Source = iota
-	FromConst          // N
-	FromArg            // argument N of the call, as the register holds it (32-bit ABIs: zero-extended)
-	FromRet            // the return value; exit fetches only; negative counts as zero
-	FromMem            // Width bytes at Off in the data of fetch N of the same list, which must be a FetchBytes
-	FromIoctlSize      // the size in the ioctl command (_IOC_SIZE, asm-generic/ioctl.h) that argument N holds
+	FromNothing   Source = iota
+	FromConst            // N
+	FromArg              // argument N of the call, as the register holds it (32-bit ABIs: zero-extended)
+	FromRet              // the return value; exit fetches only; negative counts as zero
+	FromMem              // Width bytes at Off in the data of fetch N of the same list, which must be a FetchBytes
+	FromIoctlSize        // the size in the ioctl command (_IOC_SIZE, asm-generic/ioctl.h) that argument N holds
 )
 
 // Number is an operand of a Fetch.
