@@ -19,6 +19,7 @@ const (
 	// Bytes of the traced program, in Data. Num is the full length where it is known to be longer than Data.
 	KindString // text that ends at its NUL; the NUL is not part of Data
 	KindBytes  // a buffer, may hold zero bytes; Sym is shown in front: @"name" of an abstract socket
+	KindHWAddr // a link-layer address, in Data: 00:16:3e:5e:6c:07
 	// Containers. Their children are the nodes up to End.
 	KindStruct // {a=1, b=2}; a child without Name prints its value alone
 	KindArray  // [a, b]
@@ -26,7 +27,7 @@ const (
 	KindCall   // Sym is the macro: makedev(0x8, 0x1), htons(80); Data, when set, are the bytes in memory: the raw form. The
 	// macro inet_pton stores into its field: it is shown as inet_pton(AF_INET6, "::1", &name), without name= in front
 	KindChange // two children: what was there at entry and at exit, a => b
-	KindExpr   // Sym is the operator between the children: 0x5<<32, SKF_AD_OFF+4, BPF_LD|BPF_W|BPF_ABS
+	KindExpr   // Sym is the operator between the children: 0x5<<32, SKF_AD_OFF+4, BPF_LD|BPF_W|BPF_ABS; in front of a single one
 	// Identities.
 	KindFD  // Num is the descriptor (int32); Data, when set, is what it refers to: 3</etc/passwd>
 	KindPID // Num is the id; Data, when set, is the comm: 12<bash>
@@ -58,7 +59,7 @@ const (
 type Node struct {
 	Kind  Kind
 	Attr  Attr
-	Errno uint16 // KindUnreadable: why
+	Errno uint16 // KindUnreadable: why; KindHex: the least width, zero-padded, as in %#08x
 	End   int32  // index in the same Tree one past the last descendant; own index + 1 for a leaf
 	Num   uint64
 	Name  string // argument or field name
@@ -79,13 +80,22 @@ type Builder struct {
 	open  []int32
 	name  string
 	attr  Attr
+	kept  []byte
 }
 
 // Reset empties the tree and keeps its storage.
 func (b *Builder) Reset() {
 	b.Nodes = b.Nodes[:0]
 	b.open = b.open[:0]
+	b.kept = b.kept[:0]
 	b.name, b.attr = "", 0
+}
+
+// Keep copies text that was made, not captured, into the builder, for the Data of a node. It is valid until Reset.
+func (b *Builder) Keep(text []byte) []byte {
+	n := len(b.kept)
+	b.kept = append(b.kept, text...)
+	return b.kept[n:len(b.kept):len(b.kept)]
 }
 
 // Len is the number of nodes built so far.
