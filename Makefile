@@ -22,7 +22,10 @@ vet: ## gofmt and go vet
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "gofmt -w $$out"; exit 1; fi
 	go vet ./...
 
-test: deps vet test-unit test-root test-kernels ## everything: the three below
+test: deps vet ## everything: the three below
+	@status=0; for t in test-unit test-root test-kernels; do \
+		$(MAKE) --no-print-directory $$t || status=1; done; \
+	if [ $$status = 0 ]; then echo "make test: all passed"; else echo "make test: FAILED"; fi; exit $$status
 
 test-unit: ## all tests that need no privileges
 	go run ./internal/kerneltest/kernels -unit
