@@ -416,16 +416,69 @@ func (t *Text) nodes(tree event.Tree, i, end int) {
 
 func (t *Text) named(tree event.Tree, i int) {
 	if n := &tree[i]; n.Name != "" {
-		if n.Attr&event.AttrIndexed != 0 {
+		switch {
+		case n.Attr&event.AttrIndexed != 0:
 			t.b = append(t.b, '[')
 			t.str(n.Name)
 			t.str("]=")
-		} else {
+		case n.Kind == event.KindCall && n.Sym == toField && t.o.Symbols == SymbolsAbbrev:
+			// The name is the last argument of the macro.
+		default:
 			t.str(n.Name)
 			t.b = append(t.b, '=')
 		}
 	}
 	t.node(tree, i)
+}
+
+// toField is the macro that stores its result in the field that is shown.
+const toField = "inet_pton"
+
+// call appends a macro with its arguments; bytes that it stands for are its raw form.
+func (t *Text) call(tree event.Tree, i int) {
+	n := &tree[i]
+	bytes := len(n.Data) > 0 && t.o.Symbols != SymbolsAbbrev
+	if bytes {
+		t.b = appendQuoted(t.b, n.Data, HexAlways)
+		if t.o.Symbols == SymbolsRaw {
+			return
+		}
+		t.str(" /* ")
+		old := t.o.Symbols
+		t.o.Symbols = SymbolsAbbrev
+		defer func() { t.o.Symbols = old }()
+	}
+	t.str(n.Sym)
+	t.b = append(t.b, '(')
+	t.nodes(tree, i+1, int(n.End))
+	if n.Sym == toField && n.Name != "" && !bytes {
+		t.str(", &")
+		t.str(n.Name)
+	}
+	t.b = append(t.b, ')')
+	if bytes {
+		t.str(" */")
+	}
+}
+
+const hexDigits = "0123456789abcdef"
+
+// hwAddr appends a link-layer address.
+func (t *Text) hwAddr(b []byte) {
+	if t.o.Symbols != SymbolsAbbrev {
+		t.b = appendQuoted(t.b, b, HexAlways)
+		if t.o.Symbols == SymbolsRaw {
+			return
+		}
+		t.str(" /* ")
+		defer t.str(" */")
+	}
+	for i, v := range b {
+		if i > 0 {
+			t.b = append(t.b, ':')
+		}
+		t.b = append(t.b, hexDigits[v>>4], hexDigits[v&15])
+	}
 }
 
 func (t *Text) hex(v uint64) {
@@ -434,6 +487,22 @@ func (t *Text) hex(v uint64) {
 		return
 	}
 	t.str("0x")
+	t.b = strconv.AppendUint(t.b, v, 16)
+}
+
+// wideHex appends what %#0*x makes of v.
+func (t *Text) wideHex(v uint64, width int) {
+	digits := 1
+	for w := v; w > 15; w >>= 4 {
+		digits++
+	}
+	if v != 0 {
+		t.str("0x")
+		width -= 2
+	}
+	for ; width > digits; width-- {
+		t.b = append(t.b, '0')
+	}
 	t.b = strconv.AppendUint(t.b, v, 16)
 }
 
@@ -480,7 +549,11 @@ func (t *Text) node(tree event.Tree, i int) {
 		t.b = strconv.AppendUint(t.b, n.Num, 10)
 		t.unknown(n)
 	case event.KindHex:
-		t.hex(n.Num)
+		if n.Errno != 0 {
+			t.wideHex(n.Num, int(n.Errno))
+		} else {
+			t.hex(n.Num)
+		}
 		t.unknown(n)
 	case event.KindOct:
 		t.oct(n.Num)
@@ -489,30 +562,33 @@ func (t *Text) node(tree event.Tree, i int) {
 	case event.KindNull:
 		t.str("NULL")
 	case event.KindSym:
-		switch t.o.Symbols {
-		case SymbolsRaw:
-			t.raw(n)
-		case SymbolsVerbose:
+		switch {
+		case n.Attr&event.AttrVerbose != 0 || t.o.Symbols == SymbolsVerbose:
 			t.raw(n)
 			t.str(" /* ")
 			t.symbol(n)
 			t.str(" */")
+		case t.o.Symbols == SymbolsRaw:
+			t.raw(n)
 		default:
 			t.symbol(n)
 		}
 	case event.KindFlags:
-		switch t.o.Symbols {
-		case SymbolsRaw:
-			t.raw(n)
-		case SymbolsVerbose:
+		switch {
+		case n.Attr&event.AttrVerbose != 0 || t.o.Symbols == SymbolsVerbose:
 			t.raw(n)
 			t.str(" /* ")
 			t.joined(tree, i, "|")
 			t.str(" */")
+		case t.o.Symbols == SymbolsRaw:
+			t.raw(n)
 		default:
 			t.joined(tree, i, "|")
 		}
+	case event.KindHWAddr:
+		t.hwAddr(n.Data)
 	case event.KindString, event.KindBytes:
+		t.str(n.Sym)
 		hex := t.o.Hex
 		if n.Attr&event.AttrHex != 0 {
 			hex = HexAlways
@@ -542,10 +618,7 @@ func (t *Text) node(tree event.Tree, i int) {
 		}
 		t.b = append(t.b, ']')
 	case event.KindCall:
-		t.str(n.Sym)
-		t.b = append(t.b, '(')
-		t.nodes(tree, i+1, int(n.End))
-		t.b = append(t.b, ')')
+		t.call(tree, i)
 	case event.KindChange:
 		for j, k := i+1, 0; j < int(n.End); j, k = tree.Next(j), k+1 {
 			if k > 0 {
@@ -554,6 +627,9 @@ func (t *Text) node(tree event.Tree, i int) {
 			t.node(tree, j)
 		}
 	case event.KindExpr:
+		if i+1 < int(n.End) && tree.Next(i+1) >= int(n.End) {
+			t.str(n.Sym)
+		}
 		t.joined(tree, i, n.Sym)
 	case event.KindFD:
 		t.fd(n)
