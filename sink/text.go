@@ -461,8 +461,6 @@ func (t *Text) call(tree event.Tree, i int) {
 	}
 }
 
-const hexDigits = "0123456789abcdef"
-
 // hwAddr appends a link-layer address.
 func (t *Text) hwAddr(b []byte) {
 	if t.o.Symbols != SymbolsAbbrev {
