@@ -80,7 +80,7 @@ func explain(doing string, err error) error {
 }
 
 // describeKernel finds out what the generator must know.
-func describeKernel() (bpfgen.Kernel, error) {
+func describeKernel(files bool) (bpfgen.Kernel, error) {
 	k := bpfgen.Kernel{Arch: runtime.GOARCH}
 	if _, _, ok := bpfgen.ABIIndex(k.Arch, k.Arch); !ok {
 		return k, fmt.Errorf("tracing on %s: not supported; amd64 and arm64 are", k.Arch)
@@ -94,14 +94,27 @@ func describeKernel() (bpfgen.Kernel, error) {
 	if err != nil {
 		return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
 	}
-	for _, m := range []struct {
+	type member struct {
 		dst            *int
 		within, member string
-	}{
+	}
+	list := []member{
 		{&k.Task.Pid, "task_struct", "pid"}, {&k.Task.Tgid, "task_struct", "tgid"},
 		{&k.Task.ExitCode, "task_struct", "exit_code"}, {&k.Task.Signal, "task_struct", "signal"},
 		{&k.Task.Live, "signal_struct", "live"},
-	} {
+	}
+	if f := &k.File; files {
+		list = append(list, []member{
+			{&f.Files, "task_struct", "files"}, {&f.Fs, "task_struct", "fs"}, {&f.Fdt, "files_struct", "fdt"},
+			{&f.MaxFds, "fdtable", "max_fds"}, {&f.Fd, "fdtable", "fd"}, {&f.Path, "file", "f_path"}, {&f.Inode, "file", "f_inode"},
+			{&f.PathMnt, "path", "mnt"}, {&f.PathDentry, "path", "dentry"}, {&f.Ino, "inode", "i_ino"}, {&f.Sb, "inode", "i_sb"},
+			{&f.Magic, "super_block", "s_magic"}, {&f.Parent, "dentry", "d_parent"}, {&f.Name, "dentry", "d_name"}, {&f.Hash, "dentry", "d_hash"},
+			{&f.NameLen, "qstr", "len"}, {&f.NameStr, "qstr", "name"}, {&f.Pprev, "hlist_bl_node", "pprev"}, {&f.Mnt, "mount", "mnt"},
+			{&f.MntParent, "mount", "mnt_parent"}, {&f.MntMountpoint, "mount", "mnt_mountpoint"}, {&f.MntRoot, "vfsmount", "mnt_root"},
+			{&f.Pwd, "fs_struct", "pwd"},
+		}...)
+	}
+	for _, m := range list {
 		if *m.dst, err = s.member(m.within, m.member); err != nil {
 			return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
 		}

@@ -126,7 +126,7 @@ func TestLoadEverything(t *testing.T) {
 			}
 		}
 		start := time.Now()
-		s, err := OpenSyscalls(SyscallOptions{Calls: calls, Others: true, StrLimit: limit, SelfPid: uint32(os.Getpid()), Follow: true, Signals: true})
+		s, err := OpenSyscalls(SyscallOptions{Calls: calls, Others: true, StrLimit: limit, SelfPid: uint32(os.Getpid()), Follow: true, Signals: true, FDPaths: limit == 32})
 		if err != nil {
 			var ve *VerifierError
 			if errors.As(err, &ve) {

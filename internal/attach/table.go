@@ -37,14 +37,20 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 		}
 		user := fmt.Sprintf("%s call %d", c.ABI, c.Nr)
 		row := tableRow{call: c, abi: abi, enter: -1, exit: -1, retry: -1}
+		fds, retFD := c.FDs, c.RetFD
+		if !o.FDPaths {
+			fds, retFD = 0, false
+		}
+		if len(c.Enter) > 0 || fds != 0 {
+			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: c.Enter, FDs: fds}, user+", at entry")
+		}
 		if len(c.Enter) > 0 {
-			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: c.Enter}, user+", at entry")
 			// The retry takes the memory of the return first: decoders that ask for it find it in the usual place.
 			again := append(append([]syscalls.Fetch(nil), c.Exit...), shift(c.Enter, len(c.Exit))...)
-			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again}, user+", at the return, again")
+			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again, RetFD: retFD}, user+", at the return, again")
 		}
-		if len(c.Exit) > 0 {
-			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit}, user+", at the return")
+		if len(c.Exit) > 0 || retFD {
+			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit, RetFD: retFD}, user+", at the return")
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -77,7 +83,7 @@ func (t *table) shape(sh *bpfgen.Shape, user string) int {
 	if !walks {
 		sh.Ptr = 8
 	}
-	text := fmt.Sprintf("%v %d %v", sh.Exit, sh.Ptr, sh.Fetches)
+	text := fmt.Sprintf("%v %d %v %x %v", sh.Exit, sh.Ptr, sh.Fetches, sh.FDs, sh.RetFD)
 	if i, ok := t.byText[text]; ok {
 		return i
 	}

@@ -2,6 +2,7 @@ package bpfgen
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/cilium/ebpf/asm"
 
@@ -14,6 +15,9 @@ type Shape struct {
 	Exit    bool // it runs at the return
 	Ptr     int  // size of pointers in the caller's memory
 	Fetches []syscalls.Fetch
+	// FDs has bit i set for each argument that is a descriptor to name, RetFD is set when the return value is one.
+	FDs   uint8
+	RetFD bool
 }
 
 // maxScratch bounds the data of one record. Fetches that might not fit are cut, and the record says so.
@@ -30,7 +34,19 @@ func (sh *Shape) Need(strLimit int) int {
 	for i := range sh.Fetches {
 		n += sh.worst(&sh.Fetches[i], strLimit)
 	}
+	for range sh.descriptors() {
+		n += wire.SegmentHeader + pathArea + 64
+	}
 	return min(n, maxScratch)
+}
+
+// descriptors is the number of descriptors that the shape names.
+func (sh *Shape) descriptors() int {
+	n := bits.OnesCount8(sh.FDs)
+	if sh.RetFD {
+		n++
+	}
+	return n
 }
 
 // worst is the most that a fetch can add to a record.
@@ -57,15 +73,15 @@ func maxLen(f *syscalls.Fetch, strLimit int) int {
 // Shape programs keep what must outlive a few instructions in the scratch buffer, in front of the record (offsets from
 // the record): what the verifier sees on the stack multiplies the states it walks, what lies in a map does not.
 const (
-	tmpErrno = -8  // u64, result of the failed read
-	tmpWant  = -16 // u64, bytes wanted
-	tmpFail  = -24 // u64, some read failed
-	tmpBase  = -32 // u64, record offset of the array that is being walked
-	tmpCount = -40 // u64, elements in it
-	tmpLeft  = -48 // u64, bytes that a bounded sum of buffers may still take
-	tmpAddr  = -56 // u64, a pointer
-	tmpGot   = -64 // u64, bytes copied page by page
-	tmpRefs  = -72 // u64 each, downwards: numbers taken from the data of earlier fetches
+	tmpErrno = -8   // u64, result of the failed read
+	tmpWant  = -16  // u64, bytes wanted
+	tmpFail  = -24  // u64, some read failed
+	tmpBase  = -32  // u64, record offset of the array that is being walked
+	tmpCount = -40  // u64, elements in it
+	tmpLeft  = -48  // u64, bytes that a bounded sum of buffers may still take
+	tmpAddr  = -56  // u64, a pointer
+	tmpGot   = -64  // u64, bytes copied page by page
+	tmpRefs  = -160 // u64 each, downwards: numbers taken from the data of earlier fetches
 	maxRefs  = (scratchRecord+tmpRefs)/8 - 1
 )
 
@@ -93,7 +109,7 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &shape{gen: g, sh: sh, strLimit: strLimit, capacity: scratch - scratchRecord - slack}
+	p := &shape{gen: g, sh: sh, strLimit: strLimit, capacity: scratch - scratchRecord - slack - pathSpace}
 	if err := p.collectRefs(); err != nil {
 		return nil, err
 	}
@@ -114,6 +130,20 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 		if err := p.fetch(i); err != nil {
 			return nil, fmt.Errorf("fetch %d: %w", i, err)
 		}
+	}
+	for i := range 6 {
+		if sh.FDs&(1<<i) != 0 {
+			p.say("what descriptor argument %d refers to", i)
+			p.emit(load(r3, r7, p.args()+8*i, u64))
+			p.descriptor(len(sh.Fetches) + i)
+		}
+	}
+	if sh.RetFD {
+		failed := p.label("failed")
+		p.say("what the returned descriptor refers to")
+		p.emit(load(r3, r7, wire.OffRet, u64), asm.JSLT.Imm(r3, 0, failed))
+		p.descriptor(len(sh.Fetches) + 6)
+		p.bind(failed)
 	}
 	p.say("send the record")
 	full, failed, sent := p.label("full"), p.label("failed"), p.label("sent")
@@ -159,7 +189,7 @@ func ScratchSize(shapes []*Shape, strLimit int) int {
 	for _, sh := range shapes {
 		n = max(n, sh.Need(strLimit))
 	}
-	return (scratchRecord + n + slack + 4095) &^ 4095
+	return (scratchRecord + n + slack + pathSpace + 4095) &^ 4095
 }
 
 // collectRefs lists the numbers that fetches take from memory, so that each is kept on the stack when its fetch succeeds.

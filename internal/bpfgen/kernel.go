@@ -5,6 +5,7 @@ type Kernel struct {
 	Arch    string // "amd64", "arm64"
 	Atomics bool   // fetching atomics (exchange, compare and exchange, fetch and add)
 	Task    TaskLayout
+	File    FileLayout // only for descriptors
 }
 
 // TaskLayout holds the offsets of the members of kernel structures that the programs read, from the kernel's BTF.

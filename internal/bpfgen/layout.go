@@ -88,5 +88,5 @@ const Slots = 2
 // memory, then the record.
 const (
 	scratchOwner  = 0
-	scratchRecord = 512
+	scratchRecord = 768
 )
