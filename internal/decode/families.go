@@ -6,6 +6,8 @@ var families = [][]Spec{
 	bpfCalls,
 	perfCalls,
 	seccompCalls,
+	socketCalls,
+	messageCalls,
 }
 
 // Specs returns the rows of all families by name of the call.
