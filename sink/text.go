@@ -54,9 +54,10 @@ type TextOptions struct {
 	ParamName  func(abi string, nr uint32, i int) string
 	Hex        HexMode
 	Symbols    Symbols
-	NoSignals  bool // leave out --- lines
-	NoExits    bool // leave out +++ exited lines (-qq)
-	Colour     bool
+	// Signals are those to show; nil is all.
+	Signals map[int]bool
+	NoExits bool // leave out +++ exited lines (-qq)
+	Colour  bool
 	// Wall turns the time of an event into a time of day.
 	Wall func(monotonic uint64) time.Time
 }
@@ -107,7 +108,7 @@ func (t *Text) Event(e *event.Event) error {
 	case event.TypeSyscall:
 		t.syscall(e)
 	case event.TypeSignal:
-		if !t.o.NoSignals {
+		if t.o.Signals == nil || t.o.Signals[int(e.Signal)] {
 			t.signal(e)
 		}
 	case event.TypeFork:

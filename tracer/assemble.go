@@ -33,6 +33,8 @@ type assembler struct {
 	opt    decode.Options
 	sink   Sink
 	filter func(*event.Event) bool // nil: all pass
+	self   uint32                  // the process that records: not part of the trace
+	whole  bool                    // calls are shown when they have returned, never in parts
 
 	tasks map[uint32]*task
 	// procs counts the live threads that have been seen, by process.
@@ -145,6 +147,9 @@ func (a *assembler) record(r wire.Record) {
 	case wire.SysExit:
 		a.exit(r)
 	case wire.Fork, wire.Exec, wire.Exit, wire.Signal, wire.Rename:
+		if r.Tgid() == a.self {
+			return // we started the command
+		}
 		it := a.push(r, a.task(r.Tgid(), r.Tid()))
 		it.done = true
 		a.life(it, r)
@@ -459,7 +464,7 @@ func (a *assembler) unfinished(it *item) {
 	it.split = true
 	a.queued -= len(it.enter)
 	it.keep()
-	if !it.call.show {
+	if !it.call.show || a.whole {
 		return
 	}
 	a.prepare(it)
@@ -541,7 +546,7 @@ func (a *assembler) emitCall(it *item) {
 	e.Phase = it.phase
 	e.Args = a.cx.Nodes
 	e.NArgs = countTop(e.Args)
-	if resumed {
+	if resumed && !a.whole {
 		e.Phase, e.Resume, e.CPU = event.PhaseResumed, it.shown, it.exit.CPU()
 	} else if it.split {
 		e.Resume = it.shown

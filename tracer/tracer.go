@@ -65,6 +65,8 @@ type Options struct {
 	OnLoss   LossPolicy
 	// Filter drops events that it returns false for; they count as filtered. nil passes all.
 	Filter func(*event.Event) bool
+	// Whole shows calls only when they have returned, never in two parts, so that Filter can look at results.
+	Whole bool
 	// PerTask keeps an account for each thread.
 	PerTask bool
 	// Record receives the session's facts before the first record, then each batch of raw records, in order, valid
@@ -119,6 +121,7 @@ type facts struct {
 	Verbose  bool                `json:"verbose"`
 	FDPaths  bool                `json:"fdpaths"`
 	Follow   bool                `json:"follow"`
+	Self     uint32              `json:"self"`
 	Selected map[string][]uint32 `json:"selected,omitempty"` // by ABI; absent when all calls are selected
 	Tasks    []taskFact          `json:"tasks,omitempty"`
 	// Monotonic and Wall are one moment on two clocks, in ns.
@@ -160,7 +163,7 @@ func Open(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{opt: o}
-	s.facts = facts{Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow}
+	s.facts = facts{Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),
 		Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock,
@@ -191,7 +194,7 @@ func Open(o Options) (*Session, error) {
 	}
 	s.merge = newMerger(s.sys.Main(), s.sys.Side())
 	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
-	s.asm.filter = o.Filter
+	s.asm.filter, s.asm.whole, s.asm.self = o.Filter, o.Whole, s.facts.Self
 	if o.PerTask {
 		s.asm.perTask = make(map[uint32]*event.Ledger)
 	}
@@ -246,6 +249,14 @@ func plans(show func(*syscalls.ABI, uint32) bool) []attach.SyscallPlan {
 
 // Clock returns the session's relation between event times and the wall clock.
 func (s *Session) Clock() Clock { return Clock{s.facts.Monotonic, s.facts.Wall} }
+
+// Tasks is how many threads are traced before Run: those of the processes named.
+func (s *Session) Tasks() int {
+	if s.opt.Command != nil {
+		return len(s.facts.Tasks) + 1
+	}
+	return len(s.facts.Tasks)
+}
 
 // Run attaches, starts the command if there is one, and delivers events to sink until the command and all that it started
 // (with Follow) or the traced tasks have ended, or ctx is done; then it drains, detaches and closes. An error of the sink

@@ -135,3 +135,41 @@ func Start(c *Command) (*Child, error) {
 
 // Exited delivers once, when the command has ended and was waited for.
 func (c *Child) Exited() <-chan Exit { return c.exit }
+
+// Descendants lists the processes below pid as they are now, parents before children.
+func Descendants(pid uint32) ([]uint32, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list the processes: %w", err)
+	}
+	children := make(map[uint32][]uint32)
+	for _, e := range entries {
+		n, err := strconv.ParseUint(e.Name(), 10, 32)
+		if err != nil {
+			continue
+		}
+		if parent, ok := parentOf(uint32(n)); ok {
+			children[parent] = append(children[parent], uint32(n))
+		}
+	}
+	var list []uint32
+	for queue := []uint32{pid}; len(queue) > 0; queue = queue[1:] {
+		list = append(list, children[queue[0]]...)
+		queue = append(queue, children[queue[0]]...)
+	}
+	return list, nil
+}
+
+// parentOf reads the fourth field of proc_pid_stat(5); the second, the comm, may hold anything, and ends at the last ")".
+func parentOf(pid uint32) (uint32, bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
+	if len(f) < 2 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(f[1], 10, 32)
+	return uint32(n), err == nil
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sonde-trace/sonde/internal/proc"
+	"github.com/sonde-trace/sonde/tracer"
+)
+
+// run is trace: options, output, session, account.
+func (f *traceFlags) run(cmd *cobra.Command, args []string, rec tracer.Recorder) error {
+	if f.follow > 1 && f.out.file != "" {
+		f.out.separate = true
+	}
+	o, q, err := f.options(args)
+	if err != nil {
+		return err
+	}
+	if _, err := f.out.resolve(); err != nil {
+		return err
+	}
+	o.FDPaths = o.FDPaths || f.out.fds > 0
+	o.Record = rec
+	s, err := tracer.Open(o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	several := f.follow > 0 || f.tree || len(o.Target.Pids) > 1 || o.Command == nil && len(o.Target.Pids) == 0
+	out, err := f.out.build(q, several, s.Tasks(), s.Clock())
+	if err != nil {
+		return err
+	}
+	return runSession(s, out, o.Command != nil, f.out.quiet)
+}
+
+// runSession runs s into out until it ends or the user interrupts it, and says what came of it.
+func runSession(s *tracer.Session, out *output, command bool, quiet int) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	interrupts := make(chan os.Signal, 2)
+	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(interrupts)
+	var caught os.Signal
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case caught = <-interrupts:
+		case <-ctx.Done():
+			return
+		}
+		if command && caught == syscall.SIGINT {
+			// The terminal gave the signal to the command too: its end is part of the trace.
+			select {
+			case <-time.After(700 * time.Millisecond):
+			case <-interrupts:
+				os.Exit(130)
+			case <-ctx.Done():
+			}
+		}
+		cancel()
+		select {
+		case <-interrupts: // a second one does not wait for the account
+			os.Exit(130)
+		case <-time.After(3 * time.Second):
+		}
+	}()
+	result, err := s.Run(ctx, out)
+	cancel()
+	if e := out.finish(&result.Ledger); err == nil {
+		err = e
+	}
+	if caughtNow := interrupted(stopped, &caught); caughtNow != nil && result.Ended {
+		caught = nil // the command's own status tells it
+	}
+	account(result, quiet)
+	var start *proc.StartError
+	switch {
+	case errors.As(err, &start):
+		return startError(start)
+	case err != nil && result.Ended && !errors.Is(err, syscall.EPIPE):
+		fmt.Fprintln(os.Stderr, "sonde:", clean(err.Error()))
+		return &exitError{code: exitOwn}
+	case err != nil:
+		return err
+	}
+	if result.Ended {
+		return statusError(result)
+	}
+	if command && caught != nil {
+		return &exitError{code: 128 + int(caught.(syscall.Signal))}
+	}
+	return nil
+}
+
+// interrupted returns the signal that ended the session, if one did.
+func interrupted(stopped chan struct{}, caught *os.Signal) os.Signal {
+	select {
+	case <-stopped:
+	case <-time.After(10 * time.Millisecond):
+		// The goroutine waits for a second signal: the first was caught.
+	}
+	return *caught
+}
+
+// startError follows the shell: 127 when something that is needed does not exist, 126 otherwise.
+func startError(e *proc.StartError) error {
+	switch e.Errno {
+	case syscall.ENOENT:
+		return &exitError{code: 127, err: fmt.Errorf("%s: the file is there and the interpreter that it names is not", e.Path)}
+	case syscall.ENOEXEC:
+		return &exitError{code: 126, err: fmt.Errorf("%s: not a format that the kernel can execute; a script needs a #! line", e.Path)}
+	}
+	return &exitError{code: 126, err: e}
+}
+
+// statusError makes the command's status ours.
+func statusError(r *tracer.Result) error {
+	switch {
+	case r.Status.Signaled():
+		return &exitError{code: 128 + int(r.Status.Signal()), sig: r.Status.Signal()}
+	case r.Status.ExitStatus() != 0:
+		return &exitError{code: r.Status.ExitStatus()}
+	}
+	return nil
+}
+
+// account prints the ledger to stderr: always when something is lost or does not add up, else unless -q.
+func account(r *tracer.Result, quiet int) {
+	l := &r.Ledger
+	lost := l.LostTotal()
+	if l.Made == 0 && lost == 0 || quiet > 0 && lost == 0 && l.Balanced() {
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "sonde: %d calls: %d shown, %d filtered, %d lost", l.Made, l.Shown, l.Filtered, lost)
+	for i, c := range l.Lost {
+		sep := "; "
+		if i == 0 {
+			sep = " ("
+		}
+		fmt.Fprintf(&b, "%s%s: %d", sep, c.Cause, c.Count)
+	}
+	if len(l.Lost) > 0 {
+		b.WriteString(")")
+	}
+	if !l.Balanced() {
+		fmt.Fprintf(&b, "; this does not add up: %d are unaccounted for", int64(l.Made)-int64(l.Shown+l.Filtered+lost))
+	}
+	fmt.Fprintln(os.Stderr, b.String())
+	if r.RingFull {
+		fmt.Fprintf(os.Stderr, "sonde: a bigger buffer would have kept more: --buffer %dMiB; or --on-loss=block lets the target wait\n", max(1, r.RingSize>>20)*4)
+	}
+	if r.BlockWaits > 0 {
+		fmt.Fprintf(os.Stderr, "sonde: the target waited %d times for room, %v in all\n", r.BlockWaits, r.BlockTime.Round(time.Microsecond))
+	}
+}
