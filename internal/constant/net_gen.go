@@ -572,14 +572,14 @@ var TipcAddressType = &Set{Prefix: "TIPC_???", Entries: []Entry{
 }
 
 // TipcScope: <linux/tipc.h>.
-var TipcScope = &Set{Prefix: "TIPC_???_SCOPE???", Entries: []Entry{
+var TipcScope = &Set{Prefix: "TIPC_???_SCOPE", Entries: []Entry{
 	{"TIPC_CLUSTER_SCOPE", 0x2},
 	{"TIPC_NODE_SCOPE", 0x3},
 },
 }
 
 // TipcImportance: <linux/tipc.h>.
-var TipcImportance = &Set{Prefix: "TIPC_???_IMPORTANCE???", Entries: []Entry{
+var TipcImportance = &Set{Prefix: "TIPC_???_IMPORTANCE", Entries: []Entry{
 	{"TIPC_LOW_IMPORTANCE", 0x0},
 	{"TIPC_MEDIUM_IMPORTANCE", 0x1},
 	{"TIPC_HIGH_IMPORTANCE", 0x2},
@@ -642,7 +642,7 @@ var L2capCid = &Set{Prefix: "L2CAP_CID_???", Entries: []Entry{
 }
 
 // RxrpcService: no header.
-var RxrpcService = &Set{Prefix: "???_SERVICE???", Entries: []Entry{
+var RxrpcService = &Set{Prefix: "???_SERVICE", Entries: []Entry{
 	{"CM_SERVICE", 0x1},
 	{"YFS_FS_SERVICE", 0x9c4},
 	{"YFS_CM_SERVICE", 0x9c5},

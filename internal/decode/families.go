@@ -8,6 +8,7 @@ var families = [][]Spec{
 	seccompCalls,
 	socketCalls,
 	messageCalls,
+	optionCalls,
 }
 
 // Specs returns the rows of all families by name of the call.
