@@ -135,6 +135,14 @@ func TestLoadEverything(t *testing.T) {
 			t.Errorf("string limit %d: %v", limit, err)
 			continue
 		}
+		most := uint32(0)
+		for _, p := range s.shapes {
+			if i, err := p.Info(); err == nil {
+				n, _ := i.VerifiedInstructions()
+				most = max(most, n)
+			}
+		}
+		t.Logf("at most %d instructions verified", most)
 		t.Logf("string limit %d: %d calls, %d programs in %v", limit, len(calls), len(s.shapes), time.Since(start))
 		if err := s.Close(); err != nil {
 			t.Error(err)

@@ -81,6 +81,7 @@ const (
 	tmpLeft  = -48  // u64, bytes that a bounded sum of buffers may still take
 	tmpAddr  = -56  // u64, a pointer
 	tmpGot   = -64  // u64, bytes copied page by page
+	tmpSize  = -72  // u64, size of the record so far
 	tmpRefs  = -160 // u64 each, downwards: numbers taken from the data of earlier fetches
 	maxRefs  = (scratchRecord+tmpRefs)/8 - 1
 )
@@ -92,14 +93,13 @@ type memRef struct {
 	width uint8
 }
 
-// shape is one shape program being generated. Registers: r7 the record, r8 its size so far, r6 and r9 scratch that
-// survives calls.
+// shape is one shape program being generated. Registers: r7 the record, r8 its size while a segment is made (kept at
+// tmpSize in between), r6 and r9 scratch that survives calls.
 type shape struct {
 	*gen
 	sh       *Shape
 	strLimit int
 	capacity int
-	used     int // upper bound of r8
 	refs     []memRef
 }
 
@@ -114,15 +114,15 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 		return nil, err
 	}
 	lostRing := StatEntryRing
-	p.used = wire.EnterSize
+	size := wire.EnterSize
 	if sh.Exit {
-		p.used, lostRing = wire.ExitSize, StatExitRing
+		size, lostRing = wire.ExitSize, StatExitRing
 	}
 	p.say("find the record that the dispatcher began")
 	p.emit(asm.FnGetCurrentPidTgid.Call(), store(fp, stPT, r0, u64))
 	p.emit(asm.FnGetSmpProcessorId.Call(), store(fp, stCPU, r0, u32))
 	p.findOwned(r7, "exit")
-	p.emit(asm.Add.Imm(r7, scratchRecord), asm.Mov.Imm(r8, int32(p.used)), storeImm(r7, tmpFail, 0, u64))
+	p.emit(asm.Add.Imm(r7, scratchRecord), storeImm(r7, tmpSize, int32(size), u64), storeImm(r7, tmpFail, 0, u64))
 	for i := range p.refs {
 		p.emit(storeImm(r7, tmpRefs-8*i, 0, u64))
 	}
@@ -147,7 +147,7 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 	}
 	p.say("send the record")
 	full, failed, sent := p.label("full"), p.label("failed"), p.label("sent")
-	p.emit(store(r7, wire.OffSize, r8, u32), load(r6, r7, wire.OffSeq, u32))
+	p.emit(load(r8, r7, tmpSize, u64), asm.JGT.Imm(r8, int32(p.capacity), full), store(r7, wire.OffSize, r8, u32), load(r6, r7, wire.OffSeq, u32))
 	p.wakeFlags(r4, r6)
 	p.emit(mapPtr(r1, MapRing), asm.Mov.Reg(r2, r7), asm.Mov.Reg(r3, r8), asm.FnRingbufOutput.Call())
 	p.emit(storeImm(r7, scratchOwner-scratchRecord, 0, u64), asm.JNE.Imm(r0, 0, full))
@@ -164,6 +164,7 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 	}
 	p.later(func() {
 		p.bind(full)
+		p.emit(storeImm(r7, scratchOwner-scratchRecord, 0, u64))
 		p.statistics()
 		p.count(r9, lostRing)
 		if sh.Exit {
@@ -387,15 +388,12 @@ func (p *shape) fetch(i int) error {
 	return err
 }
 
-// room jumps to skip, marking the record, when n more bytes might not fit. It clobbers r4.
+// room loads the size of the record so far into r8, and jumps to skip, marking the record, when n more bytes might not
+// fit. The size comes from memory, so that the verifier sees the same state in front of each fetch, whatever came before: with
+// a size in a register, each condition would double what it has to walk.
 func (p *shape) room(n int, skip string) {
-	if p.used+n <= p.capacity {
-		p.used += n
-		return
-	}
 	cut := p.label("noroom")
-	p.emit(asm.JGT.Imm(r8, int32(max(0, p.capacity-n)), cut))
-	p.used = p.capacity
+	p.emit(load(r8, r7, tmpSize, u64), asm.JGT.Imm(r8, int32(max(0, p.capacity-n)), cut))
 	p.later(func() {
 		p.bind(cut)
 		p.mark(wire.FlagTruncated)
@@ -418,7 +416,7 @@ func (p *shape) begin(index int, flags int32) {
 func (p *shape) end() {
 	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), store(r1, 8, r9, u32),
 		asm.Add.Reg(r1, r9), storeImm(r1, wire.SegmentHeader, 0, u64),
-		asm.Add.Reg(r8, r9), asm.Add.Imm(r8, wire.SegmentHeader+7), asm.And.Imm(r8, -8))
+		asm.Add.Reg(r8, r9), asm.Add.Imm(r8, wire.SegmentHeader+7), asm.And.Imm(r8, -8), store(r7, tmpSize, r8, u64))
 }
 
 // text copies the string at r3, at most limit bytes without its NUL.
@@ -526,7 +524,7 @@ func (p *shape) partial(index int, flags int32, limit int, got, done string) {
 		p.bind(none)
 		p.mark(wire.FlagUnreadable)
 		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r2, r7, tmpErrno, u64), store(r1, 8, r2, u32),
-			asm.Add.Imm(r8, wire.SegmentHeader), asm.Ja.Label(done))
+			asm.Add.Imm(r8, wire.SegmentHeader), store(r7, tmpSize, r8, u64), asm.Ja.Label(done))
 	})
 }
 
@@ -548,20 +546,6 @@ func (p *shape) loop(n int, end string, body func()) {
 func (p *shape) element(size int, end string) {
 	p.emit(load(r1, r7, tmpCount, u64), asm.JGE.Reg(r2, r1, end), asm.Mul.Imm(r2, int32(size)),
 		load(r1, r7, tmpBase, u64), asm.JGT.Imm(r1, int32(p.capacity), end), asm.Add.Reg(r1, r2), asm.Add.Reg(r1, r7))
-}
-
-// rooms is room for one turn of a loop of n.
-func (p *shape) rooms(n, size int, skip string) {
-	if p.used+n*size <= p.capacity {
-		return // the caller adds n × size after the loop
-	}
-	cut := p.label("noroom")
-	p.emit(asm.JGT.Imm(r8, int32(max(0, p.capacity-size)), cut))
-	p.later(func() {
-		p.bind(cut)
-		p.mark(wire.FlagTruncated)
-		p.emit(asm.Ja.Label(skip))
-	})
 }
 
 // strings walks a NULL-terminated array of pointers at r3.
@@ -600,17 +584,16 @@ func (p *shape) strings(index int, f *syscalls.Fetch, next string) {
 		p.bind(none)
 		p.mark(wire.FlagUnreadable)
 		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r2, r7, tmpErrno, u64), store(r1, 8, r2, u32),
-			asm.Add.Imm(r8, wire.SegmentHeader), asm.Ja.Label(next))
+			asm.Add.Imm(r8, wire.SegmentHeader), store(r7, tmpSize, r8, u64), asm.Ja.Label(next))
 	})
 	limit := maxLen(f, p.strLimit)
 	one := wire.SegmentHeader + limit + 16
 	p.loop(syscalls.MaxStrings, next, func() {
 		p.element(size, next)
 		p.emit(load(r3, r1, 0, word))
-		p.rooms(syscalls.MaxStrings, one, next)
+		p.room(one, next)
 		p.text(index, limit)
 	})
-	p.used = min(p.capacity, p.used+syscalls.MaxStrings*one)
 }
 
 // iovec walks an array of struct iovec at r3.
@@ -663,11 +646,10 @@ func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 			p.emit(asm.Sub.Reg(r4, r2), store(r7, tmpLeft, r4, u64))
 		}
 		p.emit(asm.JEq.Imm(r2, 0, skip), asm.JEq.Imm(r3, 0, skip))
-		p.rooms(syscalls.MaxIovecs, one, next)
+		p.room(one, next)
 		p.bytes(index|iovecBuffer, p.strLimit, false, next)
 		p.bind(skip)
 	})
-	p.used = min(p.capacity, p.used+syscalls.MaxIovecs*one)
 	return nil
 }
 
