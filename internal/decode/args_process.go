@@ -9,7 +9,6 @@ import (
 // takes is a list of fetches.
 func takes(f ...syscalls.Fetch) []syscalls.Fetch { return f }
 
-// set delays nothing: it shows the argument by a function of its value.
 func aSignal(c *Cx, i int) { c.Signal(c.Arg[i]) }
 func aUID(c *Cx, i int)    { c.userID(c.Arg[i]) }
 func aUint64(c *Cx, i int) { c.Uint(c.Arg[i]) }
@@ -19,7 +18,7 @@ func aHex32(c *Cx, i int)  { c.Hex(uint64(uint32(c.Arg[i]))) }
 func aFlags64(s *constant.Set) arg { return func(c *Cx, i int) { c.Flags(c.Arg[i], s) } }
 func aName64(s *constant.Set) arg  { return func(c *Cx, i int) { c.Name(c.Arg[i], s) } }
 
-// at makes an arg of a function of memory: show gets the n bytes that the argument points to.
+// atIn makes an arg of a function of memory: show gets the n bytes that the argument points to.
 func atIn(n int, show func(c *Cx, b []byte)) arg {
 	return func(c *Cx, i int) {
 		if b, ok := c.Load(In, c.Arg[i], n); ok {
@@ -64,7 +63,7 @@ func retNote(note func(c *Cx, v uint64) string) func(c *Cx) {
 	}
 }
 
-// bit adds a part of a flag expression.
+// open begins a value that is made of flags.
 func (c *Cx) open(v uint64) { c.Begin(event.Node{Kind: event.KindFlags, Num: v}) }
 
 // flagNames adds the names of the bits of v as parts of a flags node that is open; what has no name follows as a number.
@@ -128,3 +127,17 @@ func appendHex(b []byte, v uint64) []byte {
 	}
 	return b
 }
+
+func hexUnknown(v uint64, set string) event.Node {
+	return event.Node{Kind: event.KindHex, Num: v, Sym: set}
+}
+
+// capMasks are the names of the capabilities' bits: 1<<CAP_CHOWN.
+var capMasks = func() (t [64]string) {
+	for _, e := range constant.Capability.Entries {
+		if e.Num < 64 {
+			t[e.Num] = "1<<" + e.Name
+		}
+	}
+	return t
+}()

@@ -58,8 +58,8 @@ var signals = []Spec{
 		Decode: args(aName(constant.SigHow), aOldSigset(In), out(aOldSigset(Out))),
 	},
 	{
-		Name: "rt_sigpending",
-		Exit: takes(fetchSigset(0, 1)),
+		Name:   "rt_sigpending",
+		Exit:   takes(fetchSigset(0, 1)),
 		Decode: args(out(func(c *Cx, i int) { c.sigset(Out, c.Arg[0], c.Arg[1], 1) }), aUlong),
 	},
 	{Name: "sigpending", Exit: takes(syscalls.Fixed(0, 4)), Decode: args(out(aOldSigset(Out)))},

@@ -43,7 +43,7 @@ func (c *Cx) SigsetBits(set uint64, size int) {
 	c.End()
 }
 
-// SigsetNote is the set as text, for the explanation of a return value.
+// sigsetNote is the set as text, for the explanation of a return value.
 func sigsetNote(prefix string, set uint64, size int) string {
 	var c Cx
 	c.SigsetBits(set, size)
