@@ -418,9 +418,9 @@ func (c *Cx) rusage(addr uint64) {
 	}
 	c.Struct()
 	c.Field("ru_utime")
-	c.timeFields(b[:tv], "tv_usec")
+	c.timePair(b[:tv], tv/2, "tv_usec")
 	c.Field("ru_stime")
-	c.timeFields(b[tv:2*tv], "tv_usec")
+	c.timePair(b[tv:2*tv], tv/2, "tv_usec")
 	if c.Opt.Abbrev {
 		c.More()
 		c.End()

@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"strconv"
+
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/constant"
 	"github.com/sonde-trace/sonde/internal/syscalls"
@@ -232,4 +234,17 @@ func codesOf(signo int) *constant.Set {
 		return constant.SysCode
 	}
 	return nil
+}
+
+// noteSeconds explains a number of ticks, hz a second, with so many digits of a fraction.
+func (c *Cx) noteSeconds(v, hz uint64, digits int) {
+	var buf [48]byte
+	b := strconv.AppendUint(buf[:0], v/hz, 10)
+	b = append(b, '.')
+	frac := strconv.FormatUint(v%hz, 10)
+	for i := len(frac); i < digits; i++ {
+		b = append(b, '0')
+	}
+	b = append(append(b, frac...), " s"...)
+	c.Add(event.Node{Kind: event.KindNote, Data: c.Keep(b)})
 }

@@ -203,7 +203,7 @@ func sigtimedwait(name string, time64 bool) Spec {
 			} else {
 				c.SiginfoAt(Out, c.Arg[1])
 			}
-			c.timespecOf(time64, In, c.Arg[2])
+			c.kernelTimespec(In, c.Arg[2], time64)
 			c.Uint(c.Arg[3])
 		},
 		Ret: func(c *Cx) {
