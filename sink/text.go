@@ -544,6 +544,7 @@ func (t *Text) node(tree event.Tree, i int) {
 	switch n.Kind {
 	case event.KindInt:
 		t.b = strconv.AppendInt(t.b, int64(n.Num), 10)
+		t.unknown(n)
 	case event.KindUint:
 		t.b = strconv.AppendUint(t.b, n.Num, 10)
 		t.unknown(n)
@@ -556,8 +557,14 @@ func (t *Text) node(tree event.Tree, i int) {
 		t.unknown(n)
 	case event.KindOct:
 		t.oct(n.Num)
-	case event.KindPtr, event.KindUnreadable:
+	case event.KindPtr:
 		t.hex(n.Num)
+	case event.KindUnreadable:
+		if n.Num == 0 {
+			t.str("???")
+		} else {
+			t.hex(n.Num)
+		}
 	case event.KindNull:
 		t.str("NULL")
 	case event.KindSym:
@@ -629,7 +636,13 @@ func (t *Text) node(tree event.Tree, i int) {
 		if i+1 < int(n.End) && tree.Next(i+1) >= int(n.End) {
 			t.str(n.Sym)
 		}
-		t.joined(tree, i, n.Sym)
+		// Its parts are values of their own: each shows its number where numbers are asked for.
+		for j := i + 1; j < int(n.End); j = tree.Next(j) {
+			if j > i+1 {
+				t.str(n.Sym)
+			}
+			t.node(tree, j)
+		}
 	case event.KindFD:
 		t.fd(n)
 	case event.KindPID:

@@ -10,6 +10,10 @@ var families = [][]Spec{
 	socketCalls,
 	messageCalls,
 	optionCalls,
+	keyCalls,
+	aioCalls,
+	securityCalls,
+	kernelControl,
 }
 
 // Specs returns the rows of all families by name of the call.
