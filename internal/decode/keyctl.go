@@ -241,17 +241,6 @@ func decodeKeyctl(c *Cx) {
 	}
 }
 
-// errnoName adds an error number by its name.
-func (c *Cx) errnoName(n uint32) {
-	if n > 0 && n < 4096 {
-		if name := constant.ErrnoOf(int(n)).Name; name != "" {
-			c.Add(event.Node{Kind: event.KindSym, Sym: name, Num: uint64(n), Attr: event.AttrDecimal})
-			return
-		}
-	}
-	c.Uint(uint64(n))
-}
-
 // keyctlKdf adds the struct keyctl_kdf_params at addr.
 func (c *Cx) keyctlKdf(addr uint64) {
 	word := c.ABI.PtrSize

@@ -57,9 +57,6 @@ var securityCalls = []Spec{
 	},
 }
 
-// aHex32 shows the low 32 bits in hexadecimal.
-func aHex32(c *Cx, i int) { c.Hex(uint64(uint32(c.Arg[i]))) }
-
 func landlockRuleset(c *Cx, i int) {
 	addr, size := c.Arg[0], c.Arg[1]
 	if size < 8 {
