@@ -134,13 +134,14 @@ func (a *apt) unpack(ctx context.Context, name, dir, part string) error {
 	if out, err := exec.CommandContext(ctx, "dpkg-deb", "-x", deb, tree).CombinedOutput(); err != nil {
 		return fmt.Errorf("dpkg-deb -x %s: %w\n%s", name, err, out)
 	}
-	next := dir + ".new"
-	if err := os.RemoveAll(next); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(next, 0o755); err != nil {
+	next, err := os.MkdirTemp(filepath.Dir(dir), ".new-") // another run may be doing the same
+	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(next)
 	if out, err := exec.CommandContext(ctx, "cp", "-a", filepath.Join(tree, part), next).CombinedOutput(); err != nil {
 		return fmt.Errorf("cp: %w\n%s", err, out)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,13 +16,13 @@ import (
 
 // result is the outcome of one top-level test, a line of the .jsonl files.
 type result struct {
-	Machine string `json:"machine"`
-	Kernel  string `json:"kernel"`
-	Package string `json:"package"`
-	Test    string `json:"test"`
-	Outcome string `json:"outcome"` // pass, fail, skip, none: it never ended
-	Seconds string `json:"seconds,omitempty"`
-	Output  string `json:"output,omitempty"` // of those that did not pass
+	Machine string  `json:"machine"`
+	Kernel  string  `json:"kernel"`
+	Package string  `json:"package"`
+	Test    string  `json:"test"`
+	Outcome string  `json:"outcome"` // pass, fail, skip, none: it never ended
+	Seconds float64 `json:"seconds"`
+	Output  string  `json:"output,omitempty"` // of those that did not pass
 }
 
 // report is what one machine's tests came to.
@@ -85,7 +86,8 @@ func (r *report) take(m message) {
 		if e := endLine.FindStringSubmatch(m.Output); e != nil {
 			r.current[m.Package] = e[2]
 			if res := r.results[m.Package+"."+e[2]]; res != nil {
-				res.Outcome, res.Seconds = strings.ToLower(e[1]), e[3]
+				res.Outcome = strings.ToLower(e[1])
+				res.Seconds, _ = strconv.ParseFloat(e[3], 64)
 			}
 			return
 		}
