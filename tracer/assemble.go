@@ -1,7 +1,9 @@
 package tracer
 
 import (
+	"cmp"
 	"encoding/binary"
+	"slices"
 
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/decode"
@@ -35,10 +37,13 @@ type assembler struct {
 	filter func(*event.Event) bool // nil: all pass
 	self   uint32                  // the process that records: not part of the trace
 	whole  bool                    // calls are shown when they have returned, never in parts
+	follow bool                    // the processes that traced ones make are traced too
 
 	tasks map[uint32]*task
 	// procs counts the live threads that have been seen, by process.
 	procs map[uint32]int
+	// leaders holds the ends of leaders, by process, until it is known that no other thread executed a program.
+	leaders map[uint32]*item
 
 	// queue holds what has not been given to the sink, in time order; head is its first entry.
 	queue  []*item
@@ -64,7 +69,6 @@ type task struct {
 	pid, tid uint32
 	comm     string
 	pending  *item // its call in progress
-	exec     *item // a call that execve by another thread of its process ended
 	seen     bool  // a syscall record of it was seen
 }
 
@@ -74,18 +78,21 @@ type item struct {
 	ac          *abiCalls
 	call        *call
 	task        *task
-	time        uint64
-	done        bool // nothing more will come
-	split       bool // an unfinished event was given to the sink
-	dropped     bool // gave all it had to the sink or was filtered
-	shown       int  // arguments that the unfinished event showed
+	time        uint64 // of the entry; once it was split, of the end
+	tid         uint32 // at that time: a thread that executes a program becomes the leader
+	comm        string // at that time
+	cost        int    // what it adds to queued
+	done        bool   // nothing more will come
+	split       bool   // an unfinished event was given to the sink
+	dropped     bool   // gave all it had to the sink or was filtered
+	shown       int    // arguments that the unfinished event showed
 	phase       event.Phase
 	enterBuf    []byte // own copies, kept from use to use
 	exitBuf     []byte
 }
 
 func newAssembler(t *callTables, opt decode.Options, sink Sink) *assembler {
-	return &assembler{tables: t, opt: opt, sink: sink, tasks: make(map[uint32]*task), procs: make(map[uint32]int)}
+	return &assembler{tables: t, opt: opt, sink: sink, tasks: make(map[uint32]*task), procs: make(map[uint32]int), leaders: make(map[uint32]*item)}
 }
 
 // know enters a task that exists before the first record.
@@ -150,9 +157,7 @@ func (a *assembler) record(r wire.Record) {
 		if r.Tgid() == a.self {
 			return // we started the command
 		}
-		it := a.push(r, a.task(r.Tgid(), r.Tid()))
-		it.done = true
-		a.life(it, r)
+		a.life(r)
 	default:
 		a.bad++
 		return
@@ -169,11 +174,19 @@ func (a *assembler) push(r wire.Record, t *task) *item {
 	} else {
 		it = new(item)
 	}
-	it.enter, it.task, it.time = r, t, r.Time()
-	// Records are ordered when they come; one that came too late is delivered at once, and marked.
-	a.queue = append(a.queue, it)
-	a.queued += len(r)
+	it.task = t
+	it.enter = r
+	it.cost = len(r)
+	a.append(it, r)
 	return it
+}
+
+// append puts an item at the end of the queue: r is the record that brought it there. Records are ordered when they come; one that
+// came too late is delivered at once, and marked.
+func (a *assembler) append(it *item, r wire.Record) {
+	it.time, it.tid, it.comm = r.Time(), r.Tid(), it.task.comm
+	a.queue = append(a.queue, it)
+	a.queued += it.cost
 }
 
 func (a *assembler) enter(r wire.Record) {
@@ -181,12 +194,11 @@ func (a *assembler) enter(r wire.Record) {
 	t.seen = true
 	if p := t.pending; p != nil {
 		// A task is in one call at a time: the return of the former one is missing.
-		p.done, p.phase = true, event.PhaseExitLost
+		p.phase = event.PhaseExitLost
 		if p.call.noReturn {
 			p.phase = event.PhaseEntryOnly
 		}
-		t.pending = nil
-		a.late(p)
+		a.settle(t, r)
 	}
 	it := a.push(r, t)
 	it.ac, it.call = a.tables.lookup(r)
@@ -201,85 +213,107 @@ func (a *assembler) exit(r wire.Record) {
 	if p := t.pending; p != nil {
 		// rt_sigreturn comes back with the number -1: it restored the registers of another moment.
 		if p.call == c || int32(r.Probe()) == -1 || p.call.exec {
-			p.exit, p.done, p.phase = r, true, event.PhaseComplete
-			a.queued += len(r)
-			t.pending = nil
-			a.late(p)
+			p.exit, p.phase = r, event.PhaseComplete
+			p.cost += len(r)
+			if !p.split {
+				a.queued += len(r)
+			}
+			a.settle(t, r)
 			return
 		}
-		p.done, p.phase = true, event.PhaseExitLost
-		t.pending = nil
-		a.late(p)
+		p.phase = event.PhaseExitLost
+		a.settle(t, r)
 	}
 	if int32(r.Probe()) == -1 || c.child && r.Ret() == 0 && first {
 		return // the second return of fork, in the child; or of a call that was not selected
 	}
-	it := a.push(nil, t)
-	it.exit, it.ac, it.call, it.time = r, ac, c, r.Time()
+	it := a.push(r, t)
+	it.enter, it.exit, it.ac, it.call = nil, r, ac, c
 	it.done, it.phase = true, event.PhaseExitOnly
-	a.queued += len(r)
-	a.exitOnly++
-}
-
-// late delivers the end of a call that was split: its place in the queue is its end.
-func (a *assembler) late(p *item) {
-	if !p.split {
-		return
+	if c.show {
+		a.exitOnly++
 	}
-	a.queue = append(a.queue, p)
 }
 
-// life keeps the task table.
-func (a *assembler) life(it *item, r wire.Record) {
-	t := it.task
+// settle ends the call that t is in, by what r says. The place of a call that was split is that of its end.
+func (a *assembler) settle(t *task, r wire.Record) {
+	p := t.pending
+	p.done = true
+	t.pending = nil
+	if p.split {
+		a.append(p, r)
+	}
+}
+
+// life keeps the table of tasks. What it ends comes in the queue before the record that ended it.
+func (a *assembler) life(r wire.Record) {
+	t := a.task(r.Tgid(), r.Tid())
 	body := r.Body()
 	switch r.Kind() {
 	case wire.Fork:
 		tid, tgid := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
-		if old := a.tasks[tid]; old != nil {
-			a.end(old)
+		if old := a.tasks[tid]; old != nil && old != t {
+			a.end(old, r)
 		}
-		child := a.task(tgid, tid)
-		child.comm = t.comm
+		if a.follow || tgid == t.pid {
+			child := a.task(tgid, tid)
+			child.comm = t.comm
+		}
 	case wire.Exec:
-		t.comm = commOf(body[8:24])
 		if old := binary.LittleEndian.Uint32(body); old != t.tid {
-			// The thread old became the process's only one and took its id; what the leader was doing is over.
-			if p := t.pending; p != nil {
-				p.done, p.phase = true, event.PhaseEntryOnly
-				t.pending = nil
-				a.late(p)
-			}
-			if o := a.tasks[old]; o != nil {
-				t.pending = o.pending
-				if t.pending != nil {
-					t.pending.task = t
-				}
-				o.pending = nil
-				a.forget(o)
-			}
+			a.supersede(t, old, r)
 		}
-	case wire.Rename:
-		t.comm = commOf(body[:16])
 	case wire.Exit:
-		a.end(t)
+		a.end(t, r)
 		if binary.LittleEndian.Uint32(body[4:]) != 0 {
 			delete(a.procs, t.pid)
 		}
 	}
+	it := a.push(r, t)
+	it.done = true
+	switch r.Kind() {
+	case wire.Exec:
+		t.comm = commOf(body[8:24])
+		it.comm = t.comm
+	case wire.Rename:
+		t.comm = commOf(body[:16])
+		it.comm = t.comm
+	case wire.Exit:
+		// Perhaps another thread executes a program: then the leader did not end, it was superseded.
+		if t.tid == t.pid && binary.LittleEndian.Uint32(body[4:]) == 0 {
+			it.done = false
+			a.leaders[t.pid] = it
+		}
+	}
 }
 
-// end closes the call that a task that is no more was in.
-func (a *assembler) end(t *task) {
-	if p := t.pending; p != nil {
-		p.done, p.phase = true, event.PhaseEntryOnly
-		t.pending = nil
-		if p.split {
-			// Its end comes before that of its task, which is the newest in the queue.
-			n := len(a.queue) - 1
-			last := a.queue[n]
-			a.queue = append(a.queue[:n], p, last)
+// supersede handles the execve of a thread other than the leader t: the thread old became the only one and took the
+// leader's id.
+func (a *assembler) supersede(t *task, old uint32, r wire.Record) {
+	if left := a.leaders[t.pid]; left != nil {
+		left.done, left.dropped = true, true
+		delete(a.leaders, t.pid)
+	}
+	if t.pending != nil { // the record of the leader's end is lost
+		t.pending.phase = event.PhaseEntryOnly
+		a.settle(t, r)
+	}
+	if o := a.tasks[old]; o != nil {
+		t.pending, t.seen, t.comm = o.pending, o.seen, o.comm
+		if t.pending != nil {
+			t.pending.task = t
 		}
+		o.pending = nil
+		a.forget(o)
+	}
+}
+
+// end forgets a task that is no more, and closes the call that it was in.
+func (a *assembler) end(t *task, r wire.Record) {
+	if p := t.pending; p != nil {
+		p.phase = event.PhaseEntryOnly
+		a.settle(t, r)
+		p.tid = t.tid // not that of r, which may be the parent of the next task of this id
 	}
 	a.forget(t)
 }
@@ -302,12 +336,15 @@ func (a *assembler) drain() {
 			if !waiting || a.now-min(a.now, it.time) < splitAfter && a.queued < maxQueued {
 				return
 			}
-			a.unfinished(it)
-			a.advance()
+			a.split()
 			continue
 		}
 		a.advance()
-		a.emit(it)
+		if it.call != nil {
+			a.emitCall(it)
+		} else if !it.dropped {
+			a.emitLife(it)
+		}
 		a.free = append(a.free, it)
 	}
 	if a.head == len(a.queue) {
@@ -322,10 +359,25 @@ func (a *assembler) advance() {
 	it := a.queue[a.head]
 	a.queue[a.head] = nil
 	a.head++
-	if it.split {
+	a.queued -= it.cost
+	it.cost = 0
+}
+
+// split shows the first of the queue as far as it is known, and takes it out.
+func (a *assembler) split() {
+	it := a.queue[a.head]
+	if it.call == nil {
+		// The end of a leader; no other thread has executed a program.
+		it.done = true
+		if a.leaders[it.task.pid] == it {
+			delete(a.leaders, it.task.pid)
+		}
 		return
 	}
-	a.queued -= len(it.enter) + len(it.exit)
+	a.advance()
+	it.split = true
+	it.keep()
+	a.unfinished(it)
 }
 
 // keep copies the records of what stays in the queue, and of split calls: the batch that holds them is about to be reused.
@@ -353,12 +405,12 @@ func (a *assembler) quiet(now uint64) error {
 		a.now = now
 	}
 	a.drain()
-	if a.err == nil && a.head < len(a.queue) {
-		if it := a.queue[a.head]; !it.done && a.now-min(a.now, it.time) >= quietAfter {
-			a.unfinished(it)
-			a.advance()
-			a.drain()
+	for a.err == nil && a.head < len(a.queue) {
+		if it := a.queue[a.head]; it.done || a.now-min(a.now, it.time) < quietAfter {
+			break
 		}
+		a.split()
+		a.drain()
 	}
 	a.keep()
 	return a.err
@@ -366,10 +418,13 @@ func (a *assembler) quiet(now uint64) error {
 
 // finish ends the stream: calls in progress will not return in it.
 func (a *assembler) finish() error {
-	for i := a.head; i < len(a.queue); i++ {
-		it := a.queue[i]
-		if !it.done && !it.split {
-			it.done, it.phase = true, event.PhaseEntryOnly
+	for _, it := range a.queue[a.head:] {
+		if it.done {
+			continue
+		}
+		it.done = true
+		if it.call != nil {
+			it.phase = event.PhaseEntryOnly
 			it.task.pending = nil
 		}
 	}
@@ -378,23 +433,16 @@ func (a *assembler) finish() error {
 	var open []*item
 	for _, t := range a.tasks {
 		if p := t.pending; p != nil {
-			p.done, p.phase = true, event.PhaseEntryOnly
-			t.pending = nil
 			open = append(open, p)
+			t.pending = nil
 		}
 	}
-	for len(open) > 0 { // in order of entry
-		first := 0
-		for i := range open {
-			if open[i].time < open[first].time {
-				first = i
-			}
-		}
+	slices.SortFunc(open, func(x, y *item) int { return cmp.Or(cmp.Compare(x.time, y.time), cmp.Compare(x.tid, y.tid)) })
+	for _, p := range open {
+		p.done, p.phase, p.time = true, event.PhaseEntryOnly, a.now
 		if a.err == nil {
-			a.emit(open[first])
+			a.emitCall(p)
 		}
-		open[first] = open[len(open)-1]
-		open = open[:len(open)-1]
 	}
 	return a.err
 }
@@ -434,7 +482,7 @@ func (a *assembler) begin(typ event.Type, it *item, r wire.Record, time uint64) 
 	e := &a.ev
 	*e = event.Event{
 		Type: typ, Time: time, CPU: r.CPU(), Late: time < a.last,
-		Task: event.Task{Pid: it.task.pid, Tid: it.task.tid, Comm: it.task.comm},
+		Task: event.Task{Pid: it.task.pid, Tid: it.tid, Comm: it.comm},
 	}
 	if time > a.last {
 		a.last = time
@@ -461,9 +509,6 @@ func countTop(t event.Tree) int {
 
 // unfinished shows a call as far as its entry tells.
 func (a *assembler) unfinished(it *item) {
-	it.split = true
-	a.queued -= len(it.enter)
-	it.keep()
 	if !it.call.show || a.whole {
 		return
 	}
@@ -488,28 +533,22 @@ func (a *assembler) give(e *event.Event) {
 	}
 }
 
-// emit gives the sink a finished item.
-func (a *assembler) emit(it *item) {
-	if it.call != nil {
-		a.emitCall(it)
-		return
-	}
+// emitLife gives the sink an item that is not a call.
+func (a *assembler) emitLife(it *item) {
 	r := it.enter
 	body := r.Body()
 	switch r.Kind() {
 	case wire.Fork:
 		e := a.begin(event.TypeFork, it, r, it.time)
-		e.Child = event.Task{Tid: binary.LittleEndian.Uint32(body), Pid: binary.LittleEndian.Uint32(body[4:]), Comm: it.task.comm}
+		e.Child = event.Task{Tid: binary.LittleEndian.Uint32(body), Pid: binary.LittleEndian.Uint32(body[4:]), Comm: it.comm}
 		e.Flags = binary.LittleEndian.Uint64(body[8:])
 		a.give(e)
 	case wire.Exec:
 		e := a.begin(event.TypeExec, it, r, it.time)
 		e.OldTid = binary.LittleEndian.Uint32(body)
-		e.Task.Comm = commOf(body[8:24])
 		a.give(e)
 	case wire.Rename:
 		e := a.begin(event.TypeRename, it, r, it.time)
-		e.Task.Comm = commOf(body[:16])
 		a.give(e)
 	case wire.Exit:
 		e := a.begin(event.TypeExit, it, r, it.time)
@@ -532,17 +571,14 @@ func (a *assembler) emitCall(it *item) {
 	if !it.call.show {
 		return
 	}
-	r, time := it.enter, it.time
+	r := it.enter
 	if len(r) == 0 {
 		r = it.exit
 	}
 	resumed := it.split && len(it.exit) > 0
-	if resumed {
-		time = it.exit.Time()
-	}
 	a.prepare(it)
 	it.call.decode(&a.cx)
-	e := a.syscallEvent(it, r, time)
+	e := a.syscallEvent(it, r, it.time)
 	e.Phase = it.phase
 	e.Args = a.cx.Nodes
 	e.NArgs = countTop(e.Args)
@@ -570,7 +606,7 @@ func (a *assembler) emitCall(it *item) {
 		return
 	}
 	if it.phase == event.PhaseExitLost {
-		a.exitLost++
+		a.count(it, &a.exitLost)
 	} else {
 		a.count(it, &a.shown)
 	}
@@ -583,15 +619,21 @@ func (a *assembler) count(it *item, n *uint64) {
 	if a.perTask == nil {
 		return
 	}
-	l := a.perTask[it.task.tid]
+	l := a.perTask[it.tid]
 	if l == nil {
 		l = new(event.Ledger)
-		a.perTask[it.task.tid] = l
+		a.perTask[it.tid] = l
 	}
 	l.Made++
-	if n == &a.shown {
+	switch n {
+	case &a.shown:
 		l.Shown++
-	} else {
+	case &a.filtered:
 		l.Filtered++
+	default:
+		if l.Lost == nil {
+			l.Lost = []event.Lost{{Cause: CauseReturn}}
+		}
+		l.Lost[0].Count++
 	}
 }

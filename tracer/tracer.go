@@ -112,6 +112,13 @@ type Result struct {
 	// RingFull says that a bigger ring would have kept more.
 	RingFull bool
 	RingSize int
+	// Skipped counts hits, of any task of the machine, for which the kernel did not run a program because one was
+	// running on that CPU already: at most as many events may be missing.
+	Skipped uint64
+	// SideLost counts records of forks, execs, exits, signals and names that did not fit.
+	SideLost uint64
+	// FollowFull counts processes that were not followed because too many were followed already.
+	FollowFull uint64
 }
 
 // facts are what a replay needs to know of a session.
@@ -194,7 +201,7 @@ func Open(o Options) (*Session, error) {
 	}
 	s.merge = newMerger(s.sys.Main(), s.sys.Side())
 	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
-	s.asm.filter, s.asm.whole, s.asm.self = o.Filter, o.Whole, s.facts.Self
+	s.asm.filter, s.asm.whole, s.asm.self, s.asm.follow = o.Filter, o.Whole, s.facts.Self, o.Follow || ao.Target.AllTasks
 	if o.PerTask {
 		s.asm.perTask = make(map[uint32]*event.Ledger)
 	}
@@ -452,24 +459,39 @@ func lostTotal(c *attach.Counters) uint64 {
 	return c.EntryLostRing + c.EntryLostScratch + c.ExitLostRing + c.ExitLostScratch + c.EnterMissed + c.SideLost
 }
 
-// account makes the ledger of the kernel's counters and the assembler's.
+// Causes of losses, as the ledger names them.
+const (
+	CauseRing    = "ring full"
+	CauseScratch = "scratch busy"
+	// CauseReturn is a call whose entry is shown and whose return is missing for none of the other causes.
+	CauseReturn = "return not recorded"
+)
+
+// account makes the ledger of the kernel's counters and the assembler's. A call is lost once: when its entry could not be
+// recorded, its return was not tried. A return that is missing although the kernel dropped none counts under a cause of its
+// own; one that the kernel dropped while the task ended in the call was no loss, as there was nothing to show of it.
 func (s *Session) account() error {
 	c, err := s.sys.Counters()
 	if err != nil {
 		return err
 	}
 	l := &s.result.Ledger
-	l.Made = c.Made + c.EnterMissed + s.asm.exitOnly
+	l.Made = c.Made + s.asm.exitOnly
 	l.Shown, l.Filtered = s.asm.shown, s.asm.filtered
+	returns := s.asm.exitLost
+	ring := min(returns, c.ExitLostRing)
+	scratch := min(returns-ring, c.ExitLostScratch)
 	for _, x := range []event.Lost{
-		{Cause: "ring full", Count: c.EntryLostRing + c.ExitLostRing},
-		{Cause: "scratch busy", Count: c.EntryLostScratch + c.ExitLostScratch},
-		{Cause: "skipped by the kernel", Count: c.EnterMissed},
+		{Cause: CauseRing, Count: c.EntryLostRing + ring},
+		{Cause: CauseScratch, Count: c.EntryLostScratch + scratch},
+		{Cause: CauseReturn, Count: returns - ring - scratch},
 	} {
 		if x.Count > 0 {
 			l.Lost = append(l.Lost, x)
 		}
 	}
+	s.result.Skipped = c.EnterMissed + c.ExitMissed
+	s.result.SideLost, s.result.FollowFull = c.SideLost, c.FollowFull
 	s.result.RingFull = c.EntryLostRing+c.ExitLostRing > 0
 	s.result.BlockWaits, s.result.BlockTime = c.BlockWaits, time.Duration(c.BlockNs)
 	s.result.PerTask = s.asm.perTask
