@@ -569,7 +569,7 @@ func (t *Text) node(tree event.Tree, i int) {
 		t.str("NULL")
 	case event.KindSym:
 		switch {
-		case n.Attr&event.AttrVerbose != 0 || t.o.Symbols == SymbolsVerbose:
+		case n.Attr&event.AttrVerbose != 0 && t.o.Symbols != SymbolsRaw || t.o.Symbols == SymbolsVerbose:
 			t.raw(n)
 			t.str(" /* ")
 			t.symbol(n)
@@ -581,7 +581,7 @@ func (t *Text) node(tree event.Tree, i int) {
 		}
 	case event.KindFlags:
 		switch {
-		case n.Attr&event.AttrVerbose != 0 || t.o.Symbols == SymbolsVerbose:
+		case n.Attr&event.AttrVerbose != 0 && t.o.Symbols != SymbolsRaw || t.o.Symbols == SymbolsVerbose:
 			t.raw(n)
 			t.str(" /* ")
 			t.joined(tree, i, "|")
@@ -635,6 +635,8 @@ func (t *Text) node(tree event.Tree, i int) {
 	case event.KindExpr:
 		if i+1 < int(n.End) && tree.Next(i+1) >= int(n.End) {
 			t.str(n.Sym)
+			t.node(tree, i+1)
+			return
 		}
 		// Its parts are values of their own: each shows its number where numbers are asked for.
 		for j := i + 1; j < int(n.End); j = tree.Next(j) {

@@ -83,31 +83,26 @@ func (c *Cx) Errno() int {
 // Ptr32 reports an ABI with 4-byte pointers and longs.
 func (c *Cx) Ptr32() bool { return c.ABI.PtrSize == 4 }
 
-// find returns the captured bytes that begin at addr: those that were read (data), whether the program had more than
-// was copied (cut), or the errno of the failed read. found is false when nothing was captured there.
+// find returns the captured bytes that begin at addr, the longest copy of them: those that were read (data), the flags of
+// their segment, or the errno of the failed read. found is false when nothing was captured there.
 func find(s wire.Segments, addr uint64) (data []byte, flags, errno uint16, found bool) {
 	for {
 		seg, rest, ok := s.Next()
 		if !ok {
-			return nil, 0, 0, false
+			return data, flags, errno, found
 		}
 		s = rest
-		if seg.Flags&wire.SegFD != 0 {
-			continue
-		}
-		if seg.Errno != 0 {
+		switch {
+		case seg.Flags&wire.SegFD != 0:
+		case seg.Errno != 0:
 			if seg.Addr == addr && !found {
 				errno, found = seg.Errno, true
-				// A later segment may hold the same memory, read successfully.
-				if d, f, e, ok := find(s, addr); ok && e == 0 {
-					return d, f, 0, true
-				}
-				return nil, 0, errno, true
 			}
-			continue
-		}
-		if addr >= seg.Addr && addr-seg.Addr < uint64(len(seg.Data)) || addr == seg.Addr {
-			return seg.Data[addr-seg.Addr:], seg.Flags, 0, true
+		case addr == seg.Addr || addr > seg.Addr && addr-seg.Addr < uint64(len(seg.Data)):
+			// Another segment may hold more of the same memory, or hold it read successfully.
+			if d := seg.Data[addr-seg.Addr:]; !found || errno != 0 || len(d) > len(data) {
+				data, flags, errno, found = d, seg.Flags, 0, true
+			}
 		}
 	}
 }
@@ -115,9 +110,14 @@ func find(s wire.Segments, addr uint64) (data []byte, flags, errno uint16, found
 // Mem returns up to n captured bytes at addr; fewer when fewer were captured, with the errno of the read that failed (0:
 // nobody captured it). cut reports that the program had more.
 func (c *Cx) Mem(m Moment, addr uint64, n int) (data []byte, cut bool, errno uint16) {
-	var flags uint16
-	var found bool
+	data, flags, errno := c.mem(m, addr, n)
+	return data, flags&wire.SegCut != 0, errno
+}
+
+// mem is Mem with the flags of the segment; SegCut says that the program had more than n bytes too.
+func (c *Cx) mem(m Moment, addr uint64, n int) (data []byte, flags, errno uint16) {
 	if m == In {
+		var found bool
 		data, flags, errno, found = find(c.EnterSeg, addr)
 		if !found || errno != 0 {
 			if d, f, e, ok := find(c.ExitSeg, addr); ok && (e == 0 || !found) {
@@ -133,9 +133,9 @@ func (c *Cx) Mem(m Moment, addr uint64, n int) (data []byte, cut bool, errno uin
 		data, flags, errno, _ = find(c.ExitSeg, addr)
 	}
 	if len(data) > n {
-		return data[:n], true, 0
+		return data[:n], flags&^wire.SegFault | wire.SegCut, 0
 	}
-	return data, flags&wire.SegCut != 0, errno
+	return data, flags, errno
 }
 
 // Bytes returns exactly n bytes at addr, or nil and the errno.
@@ -237,8 +237,8 @@ func (c *Cx) Buffer(m Moment, addr uint64, size int64) {
 	if want > int64(c.limit()) {
 		want = int64(c.limit())
 	}
-	b, _, errno := c.Mem(m, addr, int(want))
-	if b == nil {
+	b, flags, errno := c.mem(m, addr, int(want))
+	if b == nil || int64(len(b)) < want && flags&wire.SegFault != 0 {
 		c.Unreadable(addr, errno)
 		return
 	}

@@ -68,7 +68,7 @@ var sockaddrFamilies = [...]struct {
 	afBluetooth:  {sizeofFamily + 1, (*Cx).sockaddrBluetooth},
 	afRxrpc:      {36, (*Cx).sockaddrRxrpc},
 	afIEEE802154: {20, (*Cx).sockaddrIEEE802154},
-	afAlg:        {89, (*Cx).sockaddrAlg},
+	afAlg:        {25, (*Cx).sockaddrAlg},
 	afNFC:        {16, (*Cx).sockaddrNFC},
 	afVsock:      {16, (*Cx).sockaddrVsock},
 	afQrtr:       {12, (*Cx).sockaddrQrtr},
@@ -374,10 +374,10 @@ func (c *Cx) ax25Address(b []byte) {
 	}
 	if odd {
 		c.ax25Bytes(b)
-		c.Add(event.Node{Kind: event.KindNote, Data: c.Keep(t)})
+		c.Builder.Note(string(t)) // printable, see above
 		return
 	}
-	c.Add(event.Node{Kind: event.KindSym, Data: c.Keep(t)})
+	c.Sym(string(t), 0)
 }
 
 func (c *Cx) ax25Bytes(b []byte) {

@@ -512,8 +512,8 @@ func (c *Cx) groupReq(addr uint64, n int64) {
 // portRange adds the two ends of a range of ports, of which zero is open.
 func (c *Cx) portRange(m Moment, addr uint64, n int64) {
 	if n != 4 {
-		if m == In {
-			c.blob(m, addr, uint64(max(n, 0)))
+		if n < 0 {
+			c.Ptr(addr)
 		} else {
 			c.blob(m, addr, uint64(n))
 		}
