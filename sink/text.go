@@ -682,13 +682,18 @@ func (t *Text) joined(tree event.Tree, i int, sep string) {
 	// Inside, names stand alone: the number is shown once, for the whole.
 	old := t.o.Symbols
 	t.o.Symbols = SymbolsAbbrev
+	t.between(tree, i, sep)
+	t.o.Symbols = old
+}
+
+// between appends the children of node i with sep between them.
+func (t *Text) between(tree event.Tree, i int, sep string) {
 	for j := i + 1; j < int(tree[i].End); j = tree.Next(j) {
 		if j > i+1 {
 			t.str(sep)
 		}
 		t.node(tree, j)
 	}
-	t.o.Symbols = old
 }
 
 func (t *Text) fd(n *event.Node) {
