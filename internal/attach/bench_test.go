@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"sort"
 	"strconv"
@@ -148,23 +149,62 @@ func BenchmarkOpenat(b *testing.B) {
 	benchCalls(b, "openat", SyscallOptions{Others: true, Calls: []SyscallPlan{{ABI: runtime.GOARCH, Nr: unix.SYS_OPENAT, Enter: []syscalls.Fetch{syscalls.Path(1)}}}})
 }
 
-// target runs a load and prints what one call took.
+// pointer is the address of constant text.
+func pointer(text string) unsafe.Pointer { return unsafe.Pointer(unsafe.StringData(text)) }
+
+// target is what the test binary does as a target.
 func target(spec string) error {
-	const n = 500_000
-	path := []byte("/nonexistent/of/some/length\x00")
-	switch spec {
+	verb, arg, _ := strings.Cut(spec, " ")
+	n, err := strconv.Atoi(arg)
+	if err != nil {
+		n = 500_000
+	}
+	switch verb {
 	case "getppid":
 		t := time.Now()
 		for range n {
 			unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
 		}
-		fmt.Println(float64(time.Since(t)) / n)
+		fmt.Println(float64(time.Since(t)) / float64(n))
 	case "openat":
+		path := pointer("/nonexistent/of/some/length\x00")
 		t := time.Now()
-		for range n / 2 {
-			unix.RawSyscall6(unix.SYS_OPENAT, ^uintptr(99), uintptr(unsafe.Pointer(&path[0])), 0, 0, 0, 0)
+		for range n {
+			unix.RawSyscall6(unix.SYS_OPENAT, ^uintptr(99), uintptr(path), 0, 0, 0, 0)
 		}
-		fmt.Println(float64(time.Since(t)) / (n / 2))
+		fmt.Println(float64(time.Since(t)) / float64(n))
+	case "exit":
+		os.Exit(n)
+	case "tree": // n generations, each marked by one getppid
+		unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
+		if n > 0 {
+			return self(fmt.Sprint("tree ", n-1)).Run()
+		}
+	case "threadexec":
+		ready := make(chan error)
+		go func() {
+			runtime.LockOSThread()
+			if unix.Gettid() == os.Getpid() {
+				go func() { // the leader is busy being locked here
+					runtime.LockOSThread()
+					ready <- unix.Exec("/proc/self/exe", []string{"again"}, []string{targetEnv + "=exit 0"})
+				}()
+				select {}
+			}
+			ready <- unix.Exec("/proc/self/exe", []string{"again"}, []string{targetEnv + "=exit 0"})
+		}()
+		return <-ready
+	case "signals":
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, unix.SIGUSR1)
+		signal.Ignore(unix.SIGUSR2)
+		unix.Kill(os.Getpid(), unix.SIGUSR1)
+		<-c
+		// To this thread: whether a signal to the process counts as ignored depends on what its main thread blocks.
+		runtime.LockOSThread()
+		unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGUSR2)
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {}
 	default:
 		return fmt.Errorf("no load %q", spec)
 	}

@@ -279,14 +279,20 @@ func (s *Syscalls) load(p *bpfgen.Program) (*ebpf.Program, error) {
 	return prog, nil
 }
 
-// A loading is one program to load and where it goes.
+// A loading is one program to make and where it goes. Programs are generated when they are loaded and forgotten then:
+// hundreds of them together would be the tracer's largest use of memory.
 type loading struct {
-	*bpfgen.Program
-	user string // the call it is for, in words
-	done func(*ebpf.Program)
+	generate func() (*bpfgen.Program, error)
+	user     string // the call it is for, in words
+	done     func(*ebpf.Program)
 }
 
-// loadAll loads programs on all CPUs at once: most of a program's time is the verifier's.
+// made is a program that is generated already.
+func made(p *bpfgen.Program) func() (*bpfgen.Program, error) {
+	return func() (*bpfgen.Program, error) { return p, nil }
+}
+
+// loadAll makes programs on all CPUs at once: most of a program's time is the verifier's.
 func (s *Syscalls) loadAll(list []loading) error {
 	errs := make([]error, len(list))
 	progs := make([]*ebpf.Program, len(list))
@@ -297,7 +303,11 @@ func (s *Syscalls) loadAll(list []loading) error {
 		go func() {
 			defer wg.Done()
 			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
-				if progs[i], errs[i] = s.load(list[i].Program); errs[i] != nil {
+				p, err := list[i].generate()
+				if err == nil {
+					progs[i], err = s.load(p)
+				}
+				if errs[i] = err; err != nil {
 					next.Store(int64(len(list))) // no need to go on
 				}
 			}
@@ -321,21 +331,14 @@ func (s *Syscalls) loadAll(list []loading) error {
 
 // loadShapes generates and loads the shape programs and enters them in the program array.
 func (s *Syscalls) loadShapes(gen *bpfgen.Syscalls, plan *table, scratch int) error {
-	seen := make(map[[32]byte]int)
 	var list []loading
 	for i, sh := range plan.shapes {
-		p, err := gen.Compile(sh, s.opt.StrLimit, scratch)
-		if err != nil {
-			return fmt.Errorf("capturing the memory of %s: %w", plan.users[i], err)
-		}
-		key := p.Key()
-		at, ok := seen[key]
-		if !ok {
-			at = len(list)
-			seen[key] = at
-			list = append(list, loading{p, plan.users[i], func(p *ebpf.Program) { s.shapes = append(s.shapes, p) }})
-		}
-		plan.progs[i] = at
+		list = append(list, loading{
+			generate: func() (*bpfgen.Program, error) { return gen.Compile(sh, s.opt.StrLimit, scratch) },
+			user:     plan.users[i],
+			done:     func(p *ebpf.Program) { s.shapes = append(s.shapes, p) },
+		})
+		plan.progs[i] = i
 	}
 	if err := s.loadAll(list); err != nil {
 		return err
@@ -362,11 +365,11 @@ func (s *Syscalls) loadDispatchers(gen *bpfgen.Syscalls) error {
 		return err
 	}
 	list := []loading{
-		{Program: enter, done: func(p *ebpf.Program) { s.entry = p }},
-		{Program: exit, done: func(p *ebpf.Program) { s.exit = p }},
+		{generate: made(enter), done: func(p *ebpf.Program) { s.entry = p }},
+		{generate: made(exit), done: func(p *ebpf.Program) { s.exit = p }},
 	}
 	for _, l := range life {
-		list = append(list, loading{Program: l.Program, done: func(p *ebpf.Program) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
+		list = append(list, loading{generate: made(l.Program), done: func(p *ebpf.Program) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
 	}
 	return s.loadAll(list)
 }

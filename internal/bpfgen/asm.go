@@ -7,7 +7,6 @@
 package bpfgen
 
 import (
-	"crypto/sha256"
 	"fmt"
 
 	"github.com/cilium/ebpf/asm"
@@ -32,16 +31,6 @@ func (p *Program) Note(offset int) string {
 		at += w
 	}
 	return ""
-}
-
-// Key identifies the instructions: programs with equal keys are the same program.
-func (p *Program) Key() [32]byte {
-	h := sha256.New()
-	for i := range p.Insns {
-		in := &p.Insns[i]
-		fmt.Fprint(h, in.OpCode, in.Dst, in.Src, in.Offset, in.Constant, in.Reference(), in.Symbol(), ";")
-	}
-	return [32]byte(h.Sum(nil))
 }
 
 // Short names of the registers. Across helper calls only r6 to r9 survive.

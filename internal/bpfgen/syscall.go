@@ -528,13 +528,19 @@ func (g *gen) waitForRoom() {
 		g.bind(spin)
 		g.emit(storeImm(fp, stTmp, 0, u64))
 		turn, out := g.label("turn"), g.label("waited")
-		// The turns bound the loop for the verifier, the clock bounds the delay.
+		// The turns bound the loop for the verifier, the clock bounds the delay. Leaving is always the branch not taken, which the
+		// verifier walks first: otherwise thousands of branches would wait for it.
+		full := g.label("stillfull")
 		g.emit(storeImm(fp, stComm, 0, u64))
 		g.bind(turn)
 		g.emit(load(r1, fp, stComm, u64), asm.JGE.Imm(r1, blockTurns, out), asm.Add.Imm(r1, 1), store(fp, stComm, r1, u64))
 		query()
-		g.emit(asm.JLE.Imm(r0, int32(g.RingSize/2), out), asm.FnKtimeGetNs.Call(), load(r1, fp, stTime, u64), asm.Sub.Reg(r0, r1),
-			asm.JLT.Imm(r0, blockBudget, turn))
+		g.emit(asm.JGT.Imm(r0, int32(g.RingSize/2), full), asm.Ja.Label(out))
+		g.bind(full)
+		for range 4 {
+			g.emit(asm.FnKtimeGetNs.Call())
+		}
+		g.emit(load(r1, fp, stTime, u64), asm.Sub.Reg(r0, r1), asm.JLT.Imm(r0, blockBudget, turn))
 		g.bind(out)
 		g.count(r9, StatBlockWaits)
 		g.emit(asm.FnKtimeGetNs.Call(), load(r1, fp, stTime, u64), asm.Sub.Reg(r0, r1), xadd(r9, StatBlockNs, r0), asm.Ja.Label(back))
@@ -543,5 +549,5 @@ func (g *gen) waitForRoom() {
 
 const (
 	blockBudget = 1000_000 // ns
-	blockTurns  = 16384
+	blockTurns  = 4096
 )
