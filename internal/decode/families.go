@@ -4,6 +4,12 @@ package decode
 var families = [][]Spec{
 	fileIO,
 	signals, creds, processes, memory, scheduling,
+	signals, creds, processes,
+	fileCalls,
+	statCalls,
+	fdCalls,
+	pollCalls,
+	timeCalls,
 	bpfCalls,
 	perfCalls,
 	seccompCalls,
