@@ -4,12 +4,6 @@ package decode
 var families = [][]Spec{
 	fileIO,
 	signals, creds, processes, memory, scheduling,
-	signals, creds, processes,
-	fileCalls,
-	statCalls,
-	fdCalls,
-	pollCalls,
-	timeCalls,
 	bpfCalls,
 	perfCalls,
 	seccompCalls,
@@ -20,6 +14,7 @@ var families = [][]Spec{
 	aioCalls,
 	securityCalls,
 	kernelControl,
+	fileCalls, statCalls, fdCalls, pollCalls, timeCalls,
 }
 
 // Specs returns the rows of all families by name of the call.
