@@ -1,5 +1,6 @@
 // Command kernels runs the tests that need a kernel (those that use internal/kerneltest), on this machine or on the
-// kernels of test/kernels.txt, each in a virtual machine of QEMU without KVM.
+// kernels of test/kernels.txt, each in a virtual machine of
+// QEMU (with KVM where there is one and the architecture is ours, else in software).
 //
 //	kernels [flags] [SUITE-ARCH...]      e.g. kernels bullseye-amd64
 //	kernels -host     on this machine, as root
@@ -46,7 +47,7 @@ func main() {
 	prepare := flag.Bool("prepare", false, "download and build only")
 	flag.StringVar(&c.logs, "logs", "", "`directory` of logs and results (default CACHE/logs)")
 	flag.IntVar(&c.jobs, "jobs", 2, "virtual machines at once")
-	flag.DurationVar(&c.timeout, "timeout", 12*time.Minute, "for one machine")
+	flag.DurationVar(&c.timeout, "timeout", 20*time.Minute, "for one machine")
 	flag.StringVar(&c.run, "run", "", "only tests that match this `regexp`")
 	flag.BoolVar(&c.verbose, "v", false, "show the output of failed tests as it comes")
 	flag.Parse()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 )
@@ -17,7 +18,14 @@ import (
 const bootLimit = 3 * time.Minute
 
 func qemu(arch, kernel, initrd string) []string {
-	common := []string{"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", "1024", "-kernel", kernel, "-initrd", initrd,
+	accel := "tcg,thread=multi"
+	if arch == runtime.GOARCH {
+		if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
+			f.Close()
+			accel = "kvm"
+		}
+	}
+	common := []string{"-accel", accel, "-cpu", "max", "-smp", "2", "-m", "1024", "-kernel", kernel, "-initrd", initrd,
 		"-nographic", "-no-reboot", "-nic", "none"}
 	if arch == "arm64" {
 		return append([]string{"qemu-system-aarch64", "-M", "virt"}, append(common, "-append", "console=ttyAMA0 quiet loglevel=1 panic=-1")...)

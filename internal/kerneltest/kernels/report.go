@@ -156,16 +156,25 @@ func (r *report) print(w io.Writer) {
 	for _, key := range r.order {
 		if res := r.results[key]; res.Outcome == "fail" || res.Outcome == "none" {
 			fmt.Fprintf(w, "     --- %s %s\n", strings.ToUpper(res.Outcome), key)
-			for _, l := range strings.Split(strings.TrimRight(tail(res.Output, 4000), "\n"), "\n") {
+			for _, l := range strings.Split(strings.TrimRight(excerpt(res.Output), "\n"), "\n") {
 				fmt.Fprintf(w, "         %s\n", strings.TrimRight(l, "\r"))
 			}
 		}
 	}
 }
 
-func tail(s string, n int) string {
-	if len(s) > n {
-		return "…" + s[len(s)-n:]
+// excerpt is what to print of a test's output: its end, or the head of a panic, whose stacks say little.
+func excerpt(s string) string {
+	const most = 4000
+	if i := strings.Index(s, "panic: "); i >= 0 {
+		s = s[max(0, i-most/2):]
+		if len(s) > most {
+			s = s[:most] + "…"
+		}
+		return s
+	}
+	if len(s) > most {
+		return "…" + s[len(s)-most:]
 	}
 	return s
 }

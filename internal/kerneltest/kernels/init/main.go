@@ -157,7 +157,7 @@ func work() {
 }
 
 func run(pkg, binary, dir, pattern string) int {
-	cmd := exec.Command(binary, "-test.v", "-test.short", "-test.timeout=6m", "-test.run="+pattern)
+	cmd := exec.Command(binary, "-test.v", "-test.short", "-test.timeout=10m", "-test.run="+pattern)
 	cmd.Dir = filepath.Clean(dir)
 	r, w, err := os.Pipe()
 	if err != nil {
