@@ -48,6 +48,7 @@ type TextOptions struct {
 	RelDigits  int // of -r: 0 means 6
 	Times      bool
 	TimeDigits int  // of -T: 0 means 6
+	FDs        bool // what descriptors refer to, where it was recorded (-y)
 	IP         bool // [00007f…] before the call (-i)
 	Numbers    bool // [  0] before the call (-n)
 	Names      bool // names of arguments (-N)
@@ -708,7 +709,7 @@ func (t *Text) fd(n *event.Node) {
 	default:
 		t.str(n.Sym)
 	}
-	if len(n.Data) == 0 {
+	if len(n.Data) == 0 || !t.o.FDs {
 		return
 	}
 	data, deleted := n.Data, false

@@ -212,6 +212,7 @@ func (o *outputFlags) resolve() (t sink.TextOptions, err error) {
 			return t, err
 		}
 	}
+	t.FDs = o.fds > 0
 	t.NoExits = o.quiet >= 2
 	switch o.colour {
 	case "auto", "always", "never":

@@ -189,6 +189,8 @@ func (c *Cx) Text(m Moment, addr uint64) { c.text(m, addr, c.limit(), 0) }
 // PathAt adds the file name at addr; names are cut at PATH_MAX, not at the string limit.
 func (c *Cx) PathAt(m Moment, addr uint64) { c.text(m, addr, syscalls.PathMax, event.AttrPath) }
 
+const efault = 14 // EFAULT
+
 func (c *Cx) text(m Moment, addr uint64, limit int, attr event.Attr) {
 	if addr == 0 {
 		c.Ptr(0)
@@ -208,6 +210,11 @@ func (c *Cx) text(m Moment, addr uint64, limit int, attr event.Attr) {
 			b, cut = b[:i], false
 			break
 		}
+	}
+	if cut && len(b) < limit {
+		// Memory ends before the text does.
+		c.Unreadable(addr, efault)
+		return
 	}
 	n := event.Node{Kind: event.KindString, Data: b, Attr: attr}
 	if len(b) > limit {

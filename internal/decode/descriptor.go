@@ -77,11 +77,30 @@ func fcntl(c *Cx) {
 	c.Name(uint64(cmd), constant.FcntlCmd)
 	arg := c.Arg[2]
 	switch cmd {
-	case fGetfd, fGetfl, fGetown, fGetsig, fGetlease, fGetpipeSz, fGetSeals, fCreatedQuery:
+	case fGetfd, fGetfl, fGetown, fGetsig, fGetlease, fGetpipeSz, fGetSeals:
 	case fDupfd, fDupfdCloexec, fSetpipeSz:
 		c.Int(int64(int32(arg)))
 	case fDupfdQuery:
 		c.FD(arg)
+	case fSetdeleg, fGetdeleg:
+		m := In
+		if cmd == fGetdeleg {
+			if c.Entering() {
+				return
+			}
+			if c.Failed() {
+				c.Ptr(arg)
+				return
+			}
+			m = Out
+		}
+		c.obj(m, arg, 8, func(c *Cx, b []byte) { // struct delegation, linux/fcntl.h
+			f := c.begin(b)
+			f.x4("d_flags")
+			f.enum("d_type", 2, constant.LockType)
+			f.x2("__pad")
+			f.end()
+		})
 	case fSetfd:
 		c.Flags(uint64(uint32(arg)), constant.FdFlags)
 	case fSetfl:
@@ -252,7 +271,7 @@ var fdCalls = []Spec{
 	{Name: "eventfd2", RetFD: true, Decode: args(aUint, aFlags(constant.EventfdFlags)), Ret: retFD},
 	{Name: "memfd_create", RetFD: true, Enter: fetches{syscalls.Str(0)}, Decode: args(aText, aMemfdFlags), Ret: retFD},
 	{Name: "getdents", Exit: fetches{syscalls.Vec(1, syscalls.Ret(), 1, 32768)}, Decode: args(aFD, out(func(c *Cx, i int) { c.dents(i, false) }), aUint)},
-	{Name: "getdents64", Exit: fetches{syscalls.Vec(1, syscalls.Ret(), 1, 32768)}, Decode: args(aFD, out(func(c *Cx, i int) { c.dents(i, true) }), aUlong)},
+	{Name: "getdents64", Exit: fetches{syscalls.Vec(1, syscalls.Ret(), 1, 32768)}, Decode: args(aFD, out(func(c *Cx, i int) { c.dents(i, true) }), aUint)},
 	{Name: "inotify_init", RetFD: true, Decode: args(), Ret: retFD},
 	{Name: "inotify_init1", RetFD: true, Decode: args(aFlags(constant.InotifyFlags)), Ret: retFD},
 	{Name: "inotify_add_watch", Enter: path1, Decode: args(aFD, aPath, aFlags(constant.InotifyMask))},

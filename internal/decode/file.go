@@ -66,9 +66,10 @@ func utimes(c *Cx, i int, fraction string) {
 				sec = int64(int32(sec))
 			}
 			if fraction == "tv_usec" {
-				frac *= 1000
+				c.dateMicro(sec, frac)
+			} else {
+				c.date(sec, frac)
 			}
-			c.date(sec, frac)
 		}
 		c.End()
 	})
@@ -180,13 +181,14 @@ func mount(c *Cx) {
 	aPath(c, 1)
 	flags := c.Arg[3]
 	const remount, bind, move, propagation = 1 << 5, 1 << 12, 1 << 13, 1<<17 | 1<<18 | 1<<19 | 1<<20
-	ignoreType := flags&(remount|bind|move|propagation) != 0
+	old := flags&mgcMask == mgcVal // the magic of old programs, not flags
+	ignoreType := !old && flags&(remount|bind|move|propagation) != 0
 	if ignoreType {
 		c.Ptr(c.Arg[2])
 	} else {
 		c.Text(In, c.Arg[2])
 	}
-	if flags&mgcMask == mgcVal {
+	if old {
 		c.Begin(event.Node{Kind: event.KindFlags, Num: flags})
 		c.Sym("MS_MGC_VAL", mgcVal)
 		if rest := flags &^ mgcMask; rest != 0 {
@@ -196,7 +198,7 @@ func mount(c *Cx) {
 	} else {
 		c.Flags(flags, constant.MountFlags)
 	}
-	if flags&(bind|move|propagation) != 0 {
+	if !old && flags&(bind|move|propagation) != 0 {
 		c.Ptr(c.Arg[4])
 	} else {
 		c.Text(In, c.Arg[4])

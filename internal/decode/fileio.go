@@ -250,7 +250,11 @@ func sendfile(c *Cx) {
 		now, _ := c.Bytes(Out, c.Arg[2], width)
 		show := func(v uint64) {
 			c.Array()
-			c.Int(int64(v))
+			if c.Failed() && width == 8 {
+				c.Uint(v)
+			} else {
+				c.Int(int64(v))
+			}
 			c.End()
 		}
 		if now == nil || c.Failed() || c.Ret == 0 {

@@ -197,10 +197,7 @@ func (c *Cx) epollEvent(b []byte) {
 	c.Field("events")
 	c.Flags(uint64(U32(b, 0)), constant.EpollEvents)
 	data := U64(b, off)
-	c.Field("data").Struct()
-	c.Field("u32").Uint(data & 0xffffffff)
-	c.Field("u64").Uint(data)
-	c.End()
+	c.Field("data").Hex(data)
 	c.End()
 }
 

@@ -52,17 +52,30 @@ func (c *Cx) timespecOf(b []byte, fraction string) {
 	c.End()
 }
 
+const dateLayout = "2006-01-02T15:04:05-0700"
+
 // date notes a time of day: /* 2026-12-01T10:11:12.000000001+0000 */.
 func (c *Cx) date(sec int64, nsec uint64) {
 	if sec == 0 && nsec == 0 || nsec > 999_999_999 || sec > 1<<37 || sec < -(1<<37) {
 		return
 	}
-	layout := "2006-01-02T15:04:05-0700"
+	layout := dateLayout
 	if nsec != 0 {
 		layout = "2006-01-02T15:04:05.000000000-0700"
 	}
 	var buf [48]byte
 	c.Add(event.Node{Kind: event.KindNote, Data: time.Unix(sec, int64(nsec)).AppendFormat(buf[:0:0], layout)})
+}
+
+// dateMicro is date with a fraction of microseconds.
+func (c *Cx) dateMicro(sec int64, usec uint64) {
+	if usec == 0 || usec > 999_999 {
+		if usec == 0 {
+			c.date(sec, 0)
+		}
+		return
+	}
+	c.Add(event.Node{Kind: event.KindNote, Data: time.Unix(sec, int64(usec)*1000).AppendFormat(nil, "2006-01-02T15:04:05.000000-0700")})
 }
 
 // pairAt fetches n timespecs or timevals at argument i.
@@ -193,7 +206,10 @@ var timeCalls = []Spec{
 			c.Int(sec)
 			c.date(sec, 0)
 		})
-	})), Ret: func(c *Cx) { c.Int(c.Ret); c.date(c.Ret, 0) }},
+	})), Ret: func(c *Cx) {
+		c.Int(c.Ret)
+		c.Note = time.Unix(c.Ret, 0).Format(dateLayout)
+	}},
 	{Name: "alarm", Decode: args(aUint)},
 	{Name: "getitimer", Exit: []syscalls.Fetch{pairAt(1, 2)}, Decode: args(aName(constant.ITimer), out(aItimervalOut))},
 	{Name: "setitimer", Enter: []syscalls.Fetch{pairAt(1, 2)}, Exit: []syscalls.Fetch{pairAt(2, 2)},
