@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
+	"github.com/sonde-trace/sonde/internal/syscalls"
 )
 
 // VerifierError says that the kernel refused a generated program.
@@ -79,8 +80,22 @@ func explain(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// describeKernel finds out what the generator must know.
-func describeKernel(files bool) (bpfgen.Kernel, error) {
+// wantSockets reports whether a call wants to know what kind of socket a descriptor is.
+func wantSockets(calls []SyscallPlan) bool {
+	for i := range calls {
+		for _, list := range [2][]syscalls.Fetch{calls[i].Enter, calls[i].Exit} {
+			for j := range list {
+				if list[j].Kind == syscalls.FetchSocket {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// describeKernel finds out what the generator must know: always, for the names of descriptors, for the kinds of sockets.
+func describeKernel(files, sockets bool) (bpfgen.Kernel, error) {
 	k := bpfgen.Kernel{Arch: runtime.GOARCH}
 	if _, _, ok := bpfgen.ABIIndex(k.Arch, k.Arch); !ok {
 		return k, fmt.Errorf("tracing on %s: not supported; amd64 and arm64 are", k.Arch)
@@ -112,6 +127,13 @@ func describeKernel(files bool) (bpfgen.Kernel, error) {
 			{&f.NameLen, "qstr", "len"}, {&f.NameStr, "qstr", "name"}, {&f.Pprev, "hlist_bl_node", "pprev"}, {&f.Mnt, "mount", "mnt"},
 			{&f.MntParent, "mount", "mnt_parent"}, {&f.MntMountpoint, "mount", "mnt_mountpoint"}, {&f.MntRoot, "vfsmount", "mnt_root"},
 			{&f.Pwd, "fs_struct", "pwd"},
+		}...)
+	}
+	if f := &k.File; sockets {
+		list = append(list, []member{
+			{&f.Files, "task_struct", "files"}, {&f.Fdt, "files_struct", "fdt"}, {&f.MaxFds, "fdtable", "max_fds"}, {&f.Fd, "fdtable", "fd"},
+			{&f.Inode, "file", "f_inode"}, {&f.Private, "file", "private_data"}, {&f.Mode, "inode", "i_mode"},
+			{&f.Sk, "socket", "sk"}, {&f.Family, "sock_common", "skc_family"}, {&f.SockType, "sock", "sk_type"}, {&f.SockProto, "sock", "sk_protocol"},
 		}...)
 	}
 	for _, m := range list {

@@ -128,7 +128,7 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 	if page := os.Getpagesize(); o.RingSize < page || o.RingSize > maxRing || o.RingSize&(o.RingSize-1) != 0 {
 		return nil, fmt.Errorf("ring of %d bytes: a power of two from %d to %d is needed", o.RingSize, page, maxRing)
 	}
-	kernel, err := describeKernel(o.FDPaths)
+	kernel, err := describeKernel(o.FDPaths, wantSockets(o.Calls))
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,12 @@ type FileLayout struct {
 	Mnt, MntParent, MntMountpoint int // mount
 	MntRoot                       int // vfsmount
 	Pwd                           int // fs_struct.pwd
+
+	// From a file to its socket.
+	Mode, Private       int // inode.i_mode, file.private_data
+	Sk                  int // socket.sk
+	Family              int // sock.__sk_common.skc_family
+	SockType, SockProto int // sock.sk_type, sk_protocol
 }
 
 const (
@@ -70,6 +76,20 @@ func (p *shape) pointerTo(from, off, to int, fail string) {
 	p.kernel(r3, off, 8, to, fail)
 }
 
+// openFile loads into r6 the open file of the descriptor kept in tmpKey; r6 is the task. It leaves at fail when there is none.
+func (p *shape) openFile(fail string) {
+	l := &p.Kernel.File
+	p.kernel(r6, l.Files, 8, tmpRead, fail)
+	p.pointerTo(tmpRead, l.Fdt, tmpRead, fail)
+	p.emit(load(r6, r7, tmpRead, u64))
+	p.kernel(r6, l.MaxFds, 4, tmpRead, fail)
+	p.emit(load(r1, r7, tmpRead, u32), load(r2, r7, tmpKey, u64), asm.JGE.Reg(r2, r1, fail))
+	p.kernel(r6, l.Fd, 8, tmpRead, fail)
+	p.emit(load(r3, r7, tmpRead, u64), load(r2, r7, tmpKey, u64), asm.LSh.Imm(r2, 3), asm.Add.Reg(r3, r2))
+	p.kernel(r3, 0, 8, tmpFile, fail)
+	p.emit(load(r6, r7, tmpFile, u64), asm.JEq.Imm(r6, 0, fail))
+}
+
 // descriptor adds a segment with what the descriptor in r3 refers to. A descriptor that is not open adds none.
 func (p *shape) descriptor(index int) {
 	l := &p.Kernel.File
@@ -78,15 +98,7 @@ func (p *shape) descriptor(index int) {
 	p.emit(asm.Mov.Reg32(r3, r3), store(r7, tmpKey, r3, u64), storeImm(r7, tmpPos, pathArea, u64), storeImm(r7, tmpTail, 0, u64))
 	p.emit(asm.FnGetCurrentTask.Call(), asm.Mov.Reg(r6, r0), load(r1, r7, tmpKey, u32))
 	p.emit(asm.JEq.Imm32(r1, atFDCWD, cwd))
-	p.kernel(r6, l.Files, 8, tmpRead, next)
-	p.pointerTo(tmpRead, l.Fdt, tmpRead, next)
-	p.emit(load(r6, r7, tmpRead, u64))
-	p.kernel(r6, l.MaxFds, 4, tmpRead, next)
-	p.emit(load(r1, r7, tmpRead, u32), load(r2, r7, tmpKey, u64), asm.JGE.Reg(r2, r1, next))
-	p.kernel(r6, l.Fd, 8, tmpRead, next)
-	p.emit(load(r3, r7, tmpRead, u64), load(r2, r7, tmpKey, u64), asm.LSh.Imm(r2, 3), asm.Add.Reg(r3, r2))
-	p.kernel(r3, 0, 8, tmpFile, next)
-	p.emit(load(r6, r7, tmpFile, u64), asm.JEq.Imm(r6, 0, next))
+	p.openFile(next)
 	p.kernel(r6, l.Path+l.PathDentry, 8, tmpDentry, next)
 	p.kernel(r6, l.Path+l.PathMnt, 8, tmpVfsmnt, next)
 	p.pseudo(r6, have, next)

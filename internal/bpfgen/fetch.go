@@ -53,6 +53,8 @@ func (sh *Shape) descriptors() int {
 func (sh *Shape) worst(f *syscalls.Fetch, strLimit int) int {
 	one := func(n int) int { return wire.SegmentHeader + n + 2 + 8 }
 	switch f.Kind {
+	case syscalls.FetchSocket:
+		return one(socketSize)
 	case syscalls.FetchStrings:
 		return one((syscalls.MaxStrings+1)*sh.Ptr) + syscalls.MaxStrings*one(maxLen(f, strLimit))
 	case syscalls.FetchIovec:
@@ -199,7 +201,7 @@ func (p *shape) collectRefs() error {
 		if n.From != syscalls.FromMem {
 			return nil
 		}
-		if int(n.N) >= at || p.sh.Fetches[n.N].Kind != syscalls.FetchBytes {
+		if int(n.N) >= at || p.sh.Fetches[n.N].Kind != syscalls.FetchBytes && p.sh.Fetches[n.N].Kind != syscalls.FetchSocket {
 			return fmt.Errorf("fetch %d takes a number from fetch %d, which is not bytes taken before it", at, n.N)
 		}
 		if n.Width != 1 && n.Width != 2 && n.Width != 4 && n.Width != 8 {
@@ -347,6 +349,11 @@ func (p *shape) fetch(i int) error {
 	next := p.label("next")
 	p.say("fetch %d: %s", i, describe(f))
 	if err := p.when(&f.When, next); err != nil {
+		return err
+	}
+	if f.Kind == syscalls.FetchSocket {
+		err := p.socket(i, f, next)
+		p.bind(next)
 		return err
 	}
 	if err := p.pointer(f, next); err != nil {

@@ -93,7 +93,7 @@ func find(s wire.Segments, addr uint64) (data []byte, flags, errno uint16, found
 		}
 		s = rest
 		switch {
-		case seg.Flags&wire.SegFD != 0:
+		case seg.Flags&(wire.SegFD|wire.SegSocket) != 0:
 		case seg.Errno != 0:
 			if seg.Addr == addr && !found {
 				errno, found = seg.Errno, true

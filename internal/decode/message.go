@@ -133,7 +133,7 @@ func (c *Cx) msghdrLayout() *msghdrLayout {
 const (
 	controlMax = 4096 // bytes of control messages; the kernel's own limit is net.core.optmem_max, 128 KiB
 	maxMmsghdr = 32   // elements of a struct mmsghdr array whose heads are taken
-	fullMmsg   = 8    // of those, how many with all that they point to
+	fullMmsg   = 4    // of those, how many with all that they point to
 )
 
 // msghdrFetches takes the struct msghdr of argument 1 and what it points to.

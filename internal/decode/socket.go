@@ -4,6 +4,7 @@ import (
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/constant"
 	"github.com/sonde-trace/sonde/internal/syscalls"
+	"github.com/sonde-trace/sonde/internal/wire"
 )
 
 // socketCalls are the calls on sockets themselves: sys_socket and its kin in net/socket.c. Messages and options have files
@@ -167,4 +168,24 @@ func (c *Cx) lengthChange(before, after int64) {
 	c.Array()
 	c.change(uint64(before), uint64(after), func(v uint64) { c.Int(int64(v)) })
 	c.End()
+}
+
+// socketKind is what the kernel said about the socket of descriptor v at the time of the call: see socket(2).
+type socketKind struct{ family, kind, protocol int }
+
+// socket finds the socket of descriptor v; ok is false when it is none, or nobody looked.
+func (c *Cx) socket(v uint64) (k socketKind, ok bool) {
+	for _, s := range [2]wire.Segments{c.EnterSeg, c.ExitSeg} {
+		for {
+			seg, rest, more := s.Next()
+			if !more {
+				break
+			}
+			s = rest
+			if seg.Flags&wire.SegSocket != 0 && uint32(seg.Addr) == uint32(v) && len(seg.Data) >= 6 {
+				return socketKind{int(U16(seg.Data, 0)), int(U16(seg.Data, 2)), int(U16(seg.Data, 4))}, true
+			}
+		}
+	}
+	return socketKind{}, false
 }

@@ -16,6 +16,9 @@ const (
 	// for each buffer, each cut at the string limit. When Total is set it bounds the sum of the buffers (readv: the
 	// return value).
 	FetchIovec
+	// FetchSocket is not memory: it tells what kind of socket the descriptor Base is, and gives nothing when it is none.
+	// Its data are four 16-bit numbers, family, type, protocol and zero, from which later fetches may take their own.
+	FetchSocket
 )
 
 // Source says where a number comes from.
@@ -26,7 +29,7 @@ const (
 	FromConst            // N
 	FromArg              // argument N of the call, as the register holds it (32-bit ABIs: zero-extended)
 	FromRet              // the return value; exit fetches only; negative counts as zero
-	FromMem              // Width bytes at Off in the data of fetch N of the same list, which must be a FetchBytes
+	FromMem              // Width bytes at Off in the data of fetch N of the same list, which must be a FetchBytes or FetchSocket
 	FromIoctlSize        // the size in the ioctl command (_IOC_SIZE, asm-generic/ioctl.h) that argument N holds
 )
 
@@ -90,6 +93,9 @@ func Str(arg int) Fetch { return Fetch{Kind: FetchString, Base: Arg(arg)} }
 func Path(arg int) Fetch {
 	return Fetch{Kind: FetchString, Base: Arg(arg), Len: Length{Max: PathMax}}
 }
+
+// Socket is the kind of socket that argument arg is.
+func Socket(arg int) Fetch { return Fetch{Kind: FetchSocket, Base: Arg(arg)} }
 
 // Fixed is a structure of n bytes.
 func Fixed(arg, n int) Fetch {

@@ -72,6 +72,7 @@ const (
 	SegString = 1 // text; ended by a NUL in the program unless SegCut is set
 	SegCut    = 2 // the program had more than was copied
 	SegFault  = 8 // with SegCut: the rest could not be read; a later record of the call may have all of it
+	SegSocket = 16 // not memory: Addr is a descriptor, data is its socket's family, type and protocol (u16 each) and two zero bytes
 	SegFD     = 4 // not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call
 )
 
