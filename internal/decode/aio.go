@@ -65,6 +65,24 @@ var aioCalls = []Spec{
 		}),
 	},
 	{
+		Name:  "io_getevents",
+		Enter: []syscalls.Fetch{syscalls.Fixed(4, 16)}, Enter32: []syscalls.Fetch{syscalls.Fixed(4, 8)},
+		Exit:   []syscalls.Fetch{syscalls.Vec(3, syscalls.Ret(), ioEventSize, 128*ioEventSize)},
+		Decode: args(aPtr, aLong, aLong, out(aioEvents), aioTimeout(false)),
+	},
+	{
+		Name:  "io_pgetevents",
+		Enter: ioPgetevents(8, 8), Enter32: ioPgetevents(4, 4),
+		Exit:   []syscalls.Fetch{syscalls.Vec(3, syscalls.Ret(), ioEventSize, 128*ioEventSize)},
+		Decode: args(aPtr, aLong, aLong, out(aioEvents), aioTimeout(false), aioSigset),
+	},
+	{
+		Name:  "io_pgetevents_time64",
+		Enter: ioPgetevents(8, 8), Enter32: ioPgetevents(4, 8),
+		Exit:   []syscalls.Fetch{syscalls.Vec(3, syscalls.Ret(), ioEventSize, 128*ioEventSize)},
+		Decode: args(aPtr, aLong, aLong, out(aioEvents), aioTimeout(true), aioSigset),
+	},
+	{
 		Name:  "io_cancel",
 		Enter: []syscalls.Fetch{syscalls.Fixed(1, iocbSize)},
 		Exit:  []syscalls.Fetch{syscalls.Fixed(2, ioEventSize)},
@@ -76,6 +94,36 @@ var aioCalls = []Spec{
 			}
 		})),
 	},
+}
+
+// aioSigset adds a struct __aio_sigset: the address and size of a signal set.
+func aioSigset(c *Cx, i int) {
+	word := c.ABI.PtrSize
+	c.obj(In, c.Arg[i], 2*word, func(c *Cx, b []byte) {
+		c.Struct()
+		c.Field("sigmask")
+		c.Sigset(In, c.Word(b, 0), c.Word(b, word))
+		c.Field("sigsetsize").Uint(c.Word(b, word))
+		c.End()
+	})
+}
+
+func aioEvents(c *Cx, i int) {
+	if c.Failed() {
+		c.Ptr(c.Arg[i])
+		return
+	}
+	c.list(Out, c.Arg[i], uint64(c.Ret), ioEventSize, ioEvent)
+}
+
+func aioTimeout(time64 bool) arg {
+	return func(c *Cx, i int) { c.kernelTimespec(In, c.Arg[i], time64) }
+}
+
+// ioPgetevents takes the time out and the signal set, whose address stands in memory.
+func ioPgetevents(word, time int) []syscalls.Fetch {
+	return []syscalls.Fetch{syscalls.Fixed(4, 2*time), syscalls.Fixed(5, 2*word),
+		memOf(syscalls.FetchBytes, syscalls.Mem(1, 0, word), syscalls.Const(8), 0, 8, syscalls.Cond{})}
 }
 
 // iocb adds a struct iocb; without body only the members that say what was asked of which file.

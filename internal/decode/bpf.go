@@ -102,7 +102,11 @@ var bpfCalls = []Spec{{
 		memOf(syscalls.FetchString, syscalls.Mem(0, 0, 8), syscalls.Number{}, 0, 128, whenArg(0, bpfRawTracepointOpen)),
 		memOf(syscalls.FetchBytes, syscalls.Mem(0, 0, 8), syscalls.Mem(0, 16, 4), 0, 0, whenArg(0, bpfBtfLoad)),
 		memOf(syscalls.FetchBytes, syscalls.Mem(0, 16, 8), syscalls.Mem(0, 24, 4), 4, 1024, whenMem(8, 4, bpfTraceIter)),
-		memOf(syscalls.FetchStrings, syscalls.Mem(0, 24, 8), syscalls.Number{}, 0, 0, whenMem(8, 4, bpfTraceKprobeMulti)),
+		memOf(syscalls.FetchBytes, syscalls.Mem(0, 24, 8), syscalls.Mem(0, 20, 4), 8, 4096, whenMem(8, 4, bpfTraceKprobeMulti)),
+		memOf(syscalls.FetchString, syscalls.Mem(8, 0, 8), syscalls.Number{}, 0, 0, whenMem(8, 4, bpfTraceKprobeMulti)),
+		memOf(syscalls.FetchString, syscalls.Mem(8, 8, 8), syscalls.Number{}, 0, 0, whenMem(8, 4, bpfTraceKprobeMulti)),
+		memOf(syscalls.FetchString, syscalls.Mem(8, 16, 8), syscalls.Number{}, 0, 0, whenMem(8, 4, bpfTraceKprobeMulti)),
+		memOf(syscalls.FetchString, syscalls.Mem(8, 24, 8), syscalls.Number{}, 0, 0, whenMem(8, 4, bpfTraceKprobeMulti)),
 		memOf(syscalls.FetchBytes, syscalls.Mem(0, 32, 8), syscalls.Mem(0, 20, 4), 8, 4096, whenMem(8, 4, bpfTraceKprobeMulti)),
 		memOf(syscalls.FetchBytes, syscalls.Mem(0, 40, 8), syscalls.Mem(0, 20, 4), 8, 4096, whenMem(8, 4, bpfTraceKprobeMulti)),
 		memOf(syscalls.FetchString, syscalls.Mem(0, 16, 8), syscalls.Number{}, 0, syscalls.PathMax, whenMem(8, 4, bpfTraceUprobeMulti)),
@@ -447,7 +451,7 @@ func (f *fields) bpfMapCreate() {
 
 func (f *fields) ifindex(name string) {
 	f.c.Field(name)
-	f.c.Uint(f.num(4))
+	f.c.ifIndex(uint32(f.num(4)))
 }
 
 func (f *fields) bpfProgLoad(out []byte) {
@@ -579,6 +583,7 @@ func (c *Cx) ebpfInsns(m Moment, addr, n uint64) {
 
 // ebpfCode adds the operation of an extended instruction.
 func (c *Cx) ebpfCode(code byte) {
+	at := len(c.Nodes)
 	c.expr("|")
 	c.Name(uint64(code&7), constant.EbpfClass)
 	switch code & 7 {
@@ -596,7 +601,7 @@ func (c *Cx) ebpfCode(code byte) {
 			c.Add(event.Node{Kind: event.KindHex, Num: uint64(code &^ 7), Sym: "BPF_???"})
 		}
 	}
-	c.End()
+	c.endExpr(at)
 }
 
 // bpfTarget is a descriptor or a network interface, by the attach type.

@@ -12,6 +12,7 @@ var families = [][]Spec{
 	optionCalls,
 	keyCalls,
 	aioCalls,
+	uringCalls,
 	securityCalls,
 	kernelControl,
 	fileCalls, statCalls, fdCalls, pollCalls, timeCalls,

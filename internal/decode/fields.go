@@ -5,6 +5,7 @@ import (
 
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/constant"
+	"github.com/sonde-trace/sonde/internal/wire"
 )
 
 // fields walks a structure in memory order and adds each member under its name. Bytes past the end read as zero, as the
@@ -229,8 +230,8 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// list adds the array of n elements of size bytes at addr, whether the call failed or not. Where memory ends before the
-// array does, the address of the first element that is missing follows.
+// list adds the array of n elements of size bytes at addr. Where memory ends before the array does, the address of the
+// first element that is missing follows. What the kernel should have filled is an address when the call failed.
 func (c *Cx) list(m Moment, addr, n uint64, size int, elem func(c *Cx, b []byte)) {
 	if addr == 0 {
 		c.Ptr(0)
@@ -245,25 +246,29 @@ func (c *Cx) list(m Moment, addr, n uint64, size int, elem func(c *Cx, b []byte)
 		c.Ptr(addr)
 		return
 	}
-	want := n
-	if c.Opt.Abbrev && want > uint64(c.limit()) {
-		want = uint64(c.limit())
+	if m == Out && c.Failed() {
+		c.Ptr(addr)
+		return
 	}
-	want = min(want, 1<<16)
-	b, _, errno := c.Mem(m, addr, int(want)*size)
+	show := min(n, 1<<16)
+	if c.Opt.Abbrev {
+		show = min(show, uint64(c.limit()))
+	}
+	b, flags, errno := c.mem(m, addr, int(min(n, show+1))*size)
 	if len(b) < size {
 		c.Unreadable(addr, errno)
 		return
 	}
 	c.Array()
 	have := uint64(len(b) / size)
-	for i := range min(have, want) {
+	for i := range min(have, show) {
 		elem(c, b[int(i)*size:int(i+1)*size])
 	}
-	if have < want {
+	switch {
+	case have < min(n, show+1) && flags&wire.SegFault != 0:
 		c.More()
 		c.Add(event.Node{Kind: event.KindNote, Num: addr + have*uint64(size)})
-	} else if want < n {
+	case have < show || show < n:
 		c.More()
 	}
 	c.End()
@@ -305,6 +310,23 @@ func (c *Cx) change(old, now uint64, show func(v uint64)) {
 // expr opens an expression with the operator op between its parts.
 func (c *Cx) expr(op string) { c.Begin(event.Node{Kind: event.KindExpr, Sym: op}) }
 
+// endExpr closes the expression that began at node number at; one with a single part is that part.
+func (c *Cx) endExpr(at int) {
+	c.End()
+	nodes := c.Nodes
+	if at+1 >= len(nodes) || int(nodes[at+1].End) != len(nodes) {
+		return
+	}
+	name, attr := nodes[at].Name, nodes[at].Attr
+	copy(nodes[at:], nodes[at+1:])
+	c.Nodes = nodes[:len(nodes)-1]
+	for i := at; i < len(c.Nodes); i++ {
+		c.Nodes[i].End--
+	}
+	c.Nodes[at].Name = name
+	c.Nodes[at].Attr |= attr
+}
+
 // extra shows the tail of a structure of which only the first known bytes are known, when it is not all zero: ... when
 // abbreviated.
 func (c *Cx) extra(b []byte, known int) {
@@ -327,12 +349,11 @@ func (c *Cx) textN(m Moment, addr, n uint64) {
 		return
 	}
 	limit := c.limit()
-	b, cut, errno := c.Mem(m, addr, int(min(n, uint64(limit)+1)))
+	b, flags, errno := c.mem(m, addr, int(min(n, uint64(limit)+1)))
 	if b == nil && n > 0 {
 		c.Unreadable(addr, errno)
 		return
 	}
-	_ = cut
 	node := event.Node{Kind: event.KindString, Data: b, Attr: event.AttrTruncated}
 	for i, ch := range b {
 		if ch == 0 {
@@ -340,10 +361,17 @@ func (c *Cx) textN(m Moment, addr, n uint64) {
 			break
 		}
 	}
+	if flags&(wire.SegString|wire.SegCut) == wire.SegString {
+		node.Attr = 0 // text is captured up to its NUL
+	}
+	if node.Attr != 0 && flags&wire.SegFault != 0 && uint64(len(b)) < min(n, uint64(limit)+1) {
+		c.Unreadable(addr, efault)
+		return
+	}
 	if len(node.Data) > limit {
 		node.Data, node.Attr = node.Data[:limit], event.AttrTruncated
 	}
-	if n <= uint64(limit) && len(node.Data) == len(b) {
+	if n == 0 {
 		node.Attr = 0
 	}
 	c.Add(node)
@@ -362,3 +390,12 @@ func (c *Cx) blob(m Moment, addr, n uint64) {
 func sprintBytes(from, to int) string {
 	return "bytes " + strconv.Itoa(from) + ".." + strconv.Itoa(to)
 }
+
+func hexText(v uint64) string {
+	if v == 0 {
+		return "0"
+	}
+	return "0x" + strconv.FormatUint(v, 16)
+}
+
+func uintText(v uint64) string { return strconv.FormatUint(v, 10) }

@@ -123,7 +123,7 @@ func decodeKeyctl(c *Cx) {
 			return
 		}
 		at := len(c.Nodes)
-		c.Buffer(Out, a[1], min(c.Ret, int64(a[2])))
+		c.Buffer(Out, a[1], keyLength(c.Ret, a[2]))
 		if n := &c.Nodes[at]; op != keyctlRead && n.Kind == event.KindBytes && len(n.Data) > 0 &&
 			n.Attr&event.AttrTruncated == 0 && n.Data[len(n.Data)-1] == 0 {
 			n.Data = n.Data[:len(n.Data)-1]
@@ -182,7 +182,7 @@ func decodeKeyctl(c *Cx) {
 		if c.Entering() {
 			return
 		}
-		c.Buffer(Out, a[1], min(c.Ret, int64(a[2])))
+		c.Buffer(Out, a[1], keyLength(c.Ret, a[2]))
 		c.Uint(a[2])
 		c.keyctlKdf(a[3])
 	case keyctlPkeyQuery:
@@ -241,10 +241,18 @@ func decodeKeyctl(c *Cx) {
 	}
 }
 
+// keyLength is how many bytes an operation that returned ret put into a buffer of size bytes.
+func keyLength(ret int64, size uint64) int64 {
+	if ret >= 0 && uint64(ret) > size {
+		return int64(size)
+	}
+	return ret
+}
+
 // keyctlKdf adds the struct keyctl_kdf_params at addr.
 func (c *Cx) keyctlKdf(addr uint64) {
 	word := c.ABI.PtrSize
-	c.obj(In, addr, 2*word+36, func(c *Cx, b []byte) {
+	c.obj(In, addr, 2*word+40&^(word-1), func(c *Cx, b []byte) {
 		f := c.begin(b)
 		c.Field("hashname")
 		c.Text(In, f.num(word))

@@ -57,7 +57,7 @@ func Siginfo(c *Cx, b []byte) {
 // errnoName adds a positive error number by name.
 func (c *Cx) errnoName(e uint32) {
 	if n := constant.ErrnoOf(int(int32(e))); n.Name != "" {
-		c.Sym(n.Name, uint64(e))
+		c.Add(event.Node{Kind: event.KindSym, Sym: n.Name, Num: uint64(e), Attr: event.AttrDecimal})
 		return
 	}
 	c.Uint(uint64(e))

@@ -20,7 +20,7 @@ func SockFprogFetches(arg, at int) []syscalls.Fetch {
 	return []syscalls.Fetch{
 		syscalls.Fixed(arg, 16),
 		{Kind: syscalls.FetchBytes, Base: syscalls.Mem(at, 8, 8),
-			Len: syscalls.Length{Number: syscalls.Mem(at, 0, 2), Elem: sockFilterSize, Max: 4096}},
+			Len: syscalls.Length{Number: syscalls.Mem(at, 0, 2), Elem: sockFilterSize, Max: maxFilterShown * sockFilterSize}},
 	}
 }
 
@@ -29,7 +29,7 @@ func SockFprogFetches32(arg, at int) []syscalls.Fetch {
 	return []syscalls.Fetch{
 		syscalls.Fixed(arg, 8),
 		{Kind: syscalls.FetchBytes, Base: syscalls.Mem(at, 4, 4),
-			Len: syscalls.Length{Number: syscalls.Mem(at, 0, 2), Elem: sockFilterSize, Max: 4096}},
+			Len: syscalls.Length{Number: syscalls.Mem(at, 0, 2), Elem: sockFilterSize, Max: maxFilterShown * sockFilterSize}},
 	}
 }
 
@@ -90,6 +90,7 @@ func (c *Cx) filterInsns(m Moment, addr, n uint64, k func(c *Cx, code uint16, k 
 
 // filterCode adds the operation of a classic instruction.
 func (c *Cx) filterCode(code uint16) {
+	at := len(c.Nodes)
 	c.expr("|")
 	rest := code &^ 7
 	c.Name(uint64(code&7), constant.BpfClass)
@@ -117,7 +118,7 @@ func (c *Cx) filterCode(code uint16) {
 		c.Name(uint64(code&0x18), constant.BpfRval)
 		unknown(rest &^ 0x18)
 	}
-	c.End()
+	c.endExpr(at)
 }
 
 // seccompFilterK shows what a filter returns: an action and its data.
@@ -126,12 +127,13 @@ func (c *Cx) seccompFilterK(code uint16, k uint32) bool {
 		return false
 	}
 	const action = 0xffff0000 // SECCOMP_RET_ACTION_FULL
+	at := len(c.Nodes)
 	c.expr("|")
 	c.Name(uint64(k&action), constant.SeccompRetAction)
 	if k&^action != 0 {
 		c.Hex(uint64(k &^ action))
 	}
-	c.End()
+	c.endExpr(at)
 	return true
 }
 
