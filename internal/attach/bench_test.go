@@ -15,6 +15,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/syscalls"
@@ -104,6 +105,13 @@ func benchCalls(b *testing.B, loop string, o SyscallOptions) {
 		}
 		return ns
 	}
+	if os.Getenv("SONDE_BPF_STATS") != "" {
+		stats, err := ebpf.EnableStats(0 /* BPF_STATS_RUN_TIME */)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer stats.Close()
+	}
 	var bare, traced []float64
 	for range 5 {
 		bare = append(bare, once())
@@ -126,7 +134,14 @@ func benchCalls(b *testing.B, loop string, o SyscallOptions) {
 		close(stop)
 		wg.Wait()
 		c, _ := s.Counters()
-		b.Logf("bare %.0f traced %.0f %+v", bare[len(bare)-1], traced[len(traced)-1], c)
+		per := func(p *ebpf.Program) float64 {
+			st, err := p.Stats()
+			if err != nil || st.RunCount == 0 {
+				return 0
+			}
+			return float64(st.Runtime) / float64(st.RunCount)
+		}
+		b.Logf("bare %.0f traced %.0f, programs %.0f and %.0f ns with their measuring, lost %d + %d", bare[len(bare)-1], traced[len(traced)-1], per(s.entry), per(s.exit), c.EntryLostRing, c.ExitLostRing)
 		s.Close()
 	}
 	sort.Float64s(bare)
