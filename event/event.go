@@ -62,8 +62,9 @@ type Event struct {
 	Signal uint8
 
 	// TypeFork.
-	Child Task
-	Flags uint64 // clone flags
+	Child    Task
+	Followed bool   // the child is traced too
+	Flags    uint64 // clone flags
 
 	// TypeExec.
 	OldTid uint32

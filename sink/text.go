@@ -113,7 +113,9 @@ func (t *Text) Event(e *event.Event) error {
 			t.signal(e)
 		}
 	case event.TypeFork:
-		t.tasks++
+		if e.Followed {
+			t.tasks++
+		}
 	case event.TypeExec:
 		if e.OldTid != e.Task.Tid {
 			t.begin(e)

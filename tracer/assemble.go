@@ -542,6 +542,7 @@ func (a *assembler) emitLife(it *item) {
 		e := a.begin(event.TypeFork, it, r, it.time)
 		e.Child = event.Task{Tid: binary.LittleEndian.Uint32(body), Pid: binary.LittleEndian.Uint32(body[4:]), Comm: it.comm}
 		e.Flags = binary.LittleEndian.Uint64(body[8:])
+		e.Followed = a.follow || e.Child.Pid == e.Task.Pid
 		a.give(e)
 	case wire.Exec:
 		e := a.begin(event.TypeExec, it, r, it.time)
