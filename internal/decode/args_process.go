@@ -1,6 +1,8 @@
 package decode
 
 import (
+	"strconv"
+
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/constant"
 	"github.com/sonde-trace/sonde/internal/syscalls"
@@ -141,3 +143,5 @@ var capMasks = func() (t [64]string) {
 	}
 	return t
 }()
+
+func decimal(v uint64) string { return strconv.FormatUint(v, 10) }
