@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +68,8 @@ type Options struct {
 	Filter func(*event.Event) bool
 	// Whole shows calls only when they have returned, never in two parts, so that Filter can look at results.
 	Whole bool
+	// Ready is called once, when everything is attached, before a command starts. It may be nil.
+	Ready func()
 	// PerTask keeps an account for each thread.
 	PerTask bool
 	// Record receives the session's facts before the first record, then each batch of raw records, in order, valid
@@ -94,6 +97,8 @@ type Session struct {
 
 	child   *proc.Child
 	ended   bool // the command has been waited for
+	pids    []uint32
+	asked   time.Time // when the kernel's set of followed processes was read last
 	entries uint64
 	returns uint64
 	result  Result
@@ -205,20 +210,42 @@ func Open(o Options) (*Session, error) {
 	if o.PerTask {
 		s.asm.perTask = make(map[uint32]*event.Ledger)
 	}
-	for _, pid := range ao.Target.AllowPids {
-		threads, err := proc.Threads(pid)
-		if err != nil {
-			s.sys.Close()
-			return nil, err
-		}
-		for _, t := range threads {
-			s.facts.Tasks = append(s.facts.Tasks, taskFact{Pid: pid, Tid: t.Tid, Comm: []byte(t.Comm)})
-			s.asm.know(pid, t.Tid, t.Comm)
-		}
+	s.pids = ao.Target.AllowPids
+	if err := s.learnTasks(false); err != nil {
+		s.sys.Close()
+		return nil, err
 	}
 	s.facts.Monotonic, s.facts.Wall = monotonic(), time.Now().UnixNano()
 	s.result.RingSize = s.sys.Main().Size()
 	return s, nil
+}
+
+// learnTasks finds the threads that are traced now, and what they are called. With again set, processes may be gone.
+func (s *Session) learnTasks(again bool) error {
+	pids := s.pids
+	if s.allTasks() {
+		var err error
+		if pids, err = proc.Processes(); err != nil {
+			return err
+		}
+	}
+	s.facts.Tasks = s.facts.Tasks[:0]
+	for _, pid := range pids {
+		threads, err := proc.Threads(pid)
+		if err != nil {
+			if again || s.allTasks() {
+				continue
+			}
+			return err
+		}
+		for _, t := range threads {
+			if list := s.opt.Target.Tids; len(list) > 0 && !slices.Contains(list, t.Tid) {
+				continue
+			}
+			s.facts.Tasks = append(s.facts.Tasks, taskFact{Pid: pid, Tid: t.Tid, Comm: []byte(t.Comm)})
+		}
+	}
+	return nil
 }
 
 // plans lists what the kernel has to take, for the calls of all ABIs of this machine.
@@ -271,6 +298,17 @@ func (s *Session) Tasks() int {
 func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
 	defer s.Close()
 	s.asm.sink = sink
+	if err := s.sys.Attach(); err != nil {
+		return &s.result, err
+	}
+	// Again, now that what ends and what begins is recorded: threads that came or went since are right from here. A
+	// target that has ended meanwhile leaves nothing to wait for.
+	if err := s.learnTasks(true); err != nil {
+		return &s.result, err
+	}
+	for _, t := range s.facts.Tasks {
+		s.asm.know(t.Pid, t.Tid, string(t.Comm))
+	}
 	if s.opt.Record != nil {
 		raw, err := json.Marshal(&s.facts)
 		if err != nil {
@@ -280,8 +318,8 @@ func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
 			return &s.result, err
 		}
 	}
-	if err := s.sys.Attach(); err != nil {
-		return &s.result, err
+	if s.opt.Ready != nil {
+		s.opt.Ready()
 	}
 	var exited <-chan proc.Exit
 	if s.opt.Command != nil {
@@ -317,7 +355,6 @@ const (
 )
 
 func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
-	lastFollowed := time.Now()
 	flushed := true
 	for {
 		begin := time.Now()
@@ -342,19 +379,10 @@ func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
 			exited = nil
 		default:
 		}
-		if s.ended && (s.child == nil || s.opt.Follow || s.asm.procs[s.child.Pid] == 0) {
-			done := s.opt.Command != nil && !s.opt.Follow || s.asm.live() == 0
-			// Records that end tasks can be lost too; the kernel's own set tells.
-			if !done && time.Since(lastFollowed) > 100*time.Millisecond && !s.allTasks() {
-				lastFollowed = time.Now()
-				left, err := s.sys.Followed()
-				if err != nil {
-					return err
-				}
-				done = len(left) == 0
-			}
-			if done && !s.allTasks() {
-				return nil
+		if s.ended {
+			over, err := s.over()
+			if over || err != nil {
+				return err
 			}
 		}
 		if s.opt.OnLoss == LossStop {
@@ -372,6 +400,23 @@ func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
 			}
 		}
 	}
+}
+
+// over reports whether nothing is left to trace.
+func (s *Session) over() (bool, error) {
+	if s.allTasks() {
+		return false, nil
+	}
+	if s.asm.live() == 0 {
+		return true, nil
+	}
+	// Records that end tasks can be lost; the kernel's own set tells too. It is not asked all the time.
+	if time.Since(s.asked) < 100*time.Millisecond {
+		return false, nil
+	}
+	s.asked = time.Now()
+	left, err := s.sys.Followed()
+	return len(left) == 0, err
 }
 
 // ErrLoss ends a session with LossStop.

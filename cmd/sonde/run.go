@@ -30,6 +30,13 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string, rec tracer.Recorder)
 	}
 	o.FDPaths = o.FDPaths || f.out.fds > 0
 	o.Record = rec
+	if f.out.quiet == 0 && !q.quiet["attach"] {
+		o.Ready = func() {
+			for _, pid := range o.Target.Pids {
+				fmt.Fprintf(os.Stderr, "sonde: Process %d attached\n", pid)
+			}
+		}
+	}
 	s, err := tracer.Open(o)
 	if err != nil {
 		return err

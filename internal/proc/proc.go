@@ -19,11 +19,11 @@ type Thread struct {
 	Comm string // unescaped; empty when it could not be read
 }
 
-// Threads lists the threads of a process.
+// Threads lists the threads of a process that have not ended. It is an error when there are none.
 func Threads(pid uint32) ([]Thread, error) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return nil, fmt.Errorf("process %d: no such process", pid)
 	}
 	if err != nil {
@@ -35,7 +35,29 @@ func Threads(pid uint32) ([]Thread, error) {
 		if err != nil {
 			continue
 		}
+		state, _, err := stat(uint32(tid))
+		if err != nil || state == 'Z' || state == 'X' {
+			continue
+		}
 		list = append(list, Thread{uint32(tid), Comm(uint32(tid))})
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("process %d: has ended", pid)
+	}
+	return list, nil
+}
+
+// Processes lists the processes of the machine.
+func Processes() ([]uint32, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("list the processes: %w", err)
+	}
+	var list []uint32
+	for _, e := range entries {
+		if n, err := strconv.ParseUint(e.Name(), 10, 32); err == nil {
+			list = append(list, uint32(n))
+		}
 	}
 	return list, nil
 }
@@ -138,18 +160,14 @@ func (c *Child) Exited() <-chan Exit { return c.exit }
 
 // Descendants lists the processes below pid as they are now, parents before children.
 func Descendants(pid uint32) ([]uint32, error) {
-	entries, err := os.ReadDir("/proc")
+	all, err := Processes()
 	if err != nil {
-		return nil, fmt.Errorf("list the processes: %w", err)
+		return nil, err
 	}
 	children := make(map[uint32][]uint32)
-	for _, e := range entries {
-		n, err := strconv.ParseUint(e.Name(), 10, 32)
-		if err != nil {
-			continue
-		}
-		if parent, ok := parentOf(uint32(n)); ok {
-			children[parent] = append(children[parent], uint32(n))
+	for _, p := range all {
+		if state, parent, err := stat(p); err == nil && state != 'Z' {
+			children[parent] = append(children[parent], p)
 		}
 	}
 	var list []uint32
@@ -160,16 +178,17 @@ func Descendants(pid uint32) ([]uint32, error) {
 	return list, nil
 }
 
-// parentOf reads the fourth field of proc_pid_stat(5); the second, the comm, may hold anything, and ends at the last ")".
-func parentOf(pid uint32) (uint32, bool) {
+// stat reads the state and the parent of a task from proc_pid_stat(5). The second field, the comm, may hold anything,
+// and ends at the last ")".
+func stat(pid uint32) (state byte, parent uint32, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, false
+		return 0, 0, err
 	}
 	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
 	if len(f) < 2 {
-		return 0, false
+		return 0, 0, fmt.Errorf("/proc/%d/stat: too few fields", pid)
 	}
 	n, err := strconv.ParseUint(f[1], 10, 32)
-	return uint32(n), err == nil
+	return f[0][0], uint32(n), err
 }
