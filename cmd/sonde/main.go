@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -94,13 +95,15 @@ func clean(s string) string {
 // dieBy ends this process by a signal, as the traced command ended, without a core of our own.
 func dieBy(sig syscall.Signal) {
 	unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
-	signal.Reset(sig)
-	// Signals that the Go runtime handles itself take their default action only without its handler.
-	unix.Kill(os.Getpid(), sig)
-	// Delivery is not always at once; for one that is blocked or ignored, the shell's code stands in.
-	for range 1000 {
-		unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
-	}
+	unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // RLIMIT_CORE does not hold where core_pattern names a program
+	// The Go runtime handles signals itself, and would print a traceback or do nothing. An all-zero struct sigaction is
+	// SIG_DFL (include/uapi/asm-generic/signal.h); the one of x86 has the same size.
+	var dfl [4]uint64
+	runtime.LockOSThread()
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&dfl)), 0, 8, 0, 0) // refuses SIGKILL, which needs none
+	var none unix.Sigset_t
+	unix.PthreadSigmask(unix.SIG_SETMASK, &none, nil)
+	unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
 }
 
 func rootCommand() *cobra.Command {

@@ -42,7 +42,7 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string, rec tracer.Recorder)
 		return err
 	}
 	defer s.Close()
-	several := f.follow > 0 || f.tree || len(o.Target.Pids) > 1 || o.Command == nil && len(o.Target.Pids) == 0
+	several := f.follow > 0 || f.tree || s.Tasks() > 1 || o.Command == nil && len(o.Target.Pids) == 0
 	out, err := f.out.build(q, several, s.Tasks(), s.Clock())
 	if err != nil {
 		return err

@@ -440,7 +440,7 @@ func TestTargetDies(t *testing.T) {
 // A terminal gives its interrupt to the command too; we end as it does.
 func TestInterruptCommand(t *testing.T) {
 	kerneltest.Require(t, kerneltest.Root, kerneltest.BPF, kerneltest.RawTracepoint, kerneltest.BTF)
-	cmd := sondeCommand(t, "trace", "-o", filepath.Join(t.TempDir(), "trace"), "-e", "close", "--", kerneltest.Program(t, "crew"))
+	cmd := sondeCommand(t, "trace", "-o", filepath.Join(t.TempDir(), "trace"), "--", kerneltest.Program(t, "crew"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -116,7 +116,7 @@ func describeKernel(files, sockets bool) (bpfgen.Kernel, error) {
 	list := []member{
 		{&k.Task.Pid, "task_struct", "pid"}, {&k.Task.Tgid, "task_struct", "tgid"},
 		{&k.Task.ExitCode, "task_struct", "exit_code"}, {&k.Task.Signal, "task_struct", "signal"},
-		{&k.Task.Live, "signal_struct", "live"},
+		{&k.Task.Live, "signal_struct", "live"}, {&k.Task.SignalFlags, "signal_struct", "flags"},
 	}
 	if f := &k.File; files {
 		list = append(list, []member{

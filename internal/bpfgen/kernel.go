@@ -13,6 +13,7 @@ type TaskLayout struct {
 	Pid, Tgid, ExitCode int // task_struct
 	Signal              int // task_struct.signal
 	Live                int // signal_struct.live, an atomic_t
+	SignalFlags         int // signal_struct.flags
 	Status              int // thread_info.status within task_struct (x86 only)
 }
 

@@ -255,31 +255,56 @@ const (
 	sendSigNoInfo = 0
 	sendSigPriv   = 1
 	siKernel      = 0x80
-	traceIgnored  = 1 // TRACE_SIGNAL_IGNORED
+	traceIgnored  = 1 // TRACE_SIGNAL_IGNORED; 0 is TRACE_SIGNAL_DELIVERED (include/trace/events/signal.h)
+	sigKill       = 9
+	// SIGNAL_GROUP_EXIT in signal_struct.flags (include/linux/sched/signal.h).
+	signalGroupExit = 4
 )
 
-// deliver handles signal_deliver(sig, info, ka) in the task that gets the signal.
+// deliver handles signal_deliver(sig, info, ka) in the task that gets the signal. Every thread of a process that ends gets
+// a SIGKILL, whatever ended it: that one says nothing.
 func (g *gen) deliver() {
-	g.emit(asm.FnGetCurrentPidTgid.Call())
+	g.emit(load(r1, r6, 0, u64), asm.JEq.Imm32(r1, sigKill, "exit"), asm.FnGetCurrentPidTgid.Call())
 	g.tasks(&g.Target, "exit")
 	g.notPending()
 	g.identity(&g.Target, "exit")
-	g.signal(0)
+	g.signal(false)
 }
 
-// ignore handles signal_generate(sig, info, task, group, result) for signals that the target ignores, in the sender.
+// ignore handles signal_generate(sig, info, task, group, result), in the sender, for signals that will not be delivered as
+// themselves: those that the target ignores, and those that end its process at once (kernel/signal.c, complete_signal).
 func (g *gen) ignore() {
-	g.emit(load(r1, r6, 32, u64), asm.JNE.Imm32(r1, traceIgnored, "exit"))
+	t := g.Kernel.Task
+	g.emit(load(r1, r6, 0, u64), asm.JEq.Imm32(r1, sigKill, "exit"), load(r1, r6, 32, u64), asm.JGT.Imm32(r1, traceIgnored, "exit"), load(r8, r6, 16, u64))
+	g.member(r8, t.Signal, stTmp, 8)
+	g.emit(load(r9, fp, stTmp, u64))
+	g.member(r9, t.SignalFlags, stComm, 4)
+	send, fatal := g.label("send"), g.label("fatal")
+	g.emit(load(r2, fp, stComm, u32), load(r1, r6, 32, u64), asm.JEq.Imm32(r1, 0, fatal),
+		// What is sent to a process that ends is nothing that it ignores.
+		asm.JSet.Imm(r2, signalGroupExit, "exit"))
+	g.bind(send)
 	g.otherTask(2)
 	g.tasks(&g.Target, "exit")
 	g.notPending()
-	g.signal(1)
+	g.signal(true)
+	g.later(func() {
+		g.say("does this signal end the process")
+		g.bind(fatal)
+		g.emit(asm.JSet.Imm(r2, signalGroupExit, send), asm.Ja.Label("exit"))
+	})
 }
 
-func (g *gen) signal(result int32) {
+// signal sends the record; generated says that the program is on signal_generate, which tells the result.
+func (g *gen) signal(generated bool) {
 	g.reserve(wire.Signal)
 	const info = wire.HeaderSize + 8
-	g.emit(load(r1, r6, 0, u64), store(r7, wire.HeaderSize, r1, u32), storeImm(r7, wire.HeaderSize+4, result, u32))
+	g.emit(load(r1, r6, 0, u64), store(r7, wire.HeaderSize, r1, u32))
+	if generated {
+		g.emit(load(r1, r6, 32, u64), store(r7, wire.HeaderSize+4, r1, u32))
+	} else {
+		g.emit(storeImm(r7, wire.HeaderSize+4, 0, u32))
+	}
 	for off := 0; off < 128; off += 8 {
 		g.emit(storeImm(r7, info+off, 0, u64))
 	}
