@@ -212,8 +212,8 @@ func (p *shape) collectRefs() error {
 		}
 		return nil
 	}
-	if len(p.sh.Fetches) > 2*syscalls.MaxFetches {
-		return fmt.Errorf("%d fetches in one direction; at most %d are possible", len(p.sh.Fetches), 2*syscalls.MaxFetches)
+	if len(p.sh.Fetches) > 4*syscalls.MaxFetches {
+		return fmt.Errorf("%d fetches in one direction; at most %d are possible", len(p.sh.Fetches), 4*syscalls.MaxFetches)
 	}
 	for i := range p.sh.Fetches {
 		f := &p.sh.Fetches[i]

@@ -136,6 +136,16 @@ var bpfCalls = []Spec{{
 		memOf(syscalls.FetchBytes, syscalls.Mem(0, 0, 8), syscalls.Mem(0, 8, 4), 0, 0, whenArg(0, bpfProgStreamReadByFD)),
 	},
 	Decode: decodeBpf,
+	RetFD:  true,
+	Ret: func(c *Cx) {
+		switch uint32(c.Arg[0]) {
+		case bpfMapCreate, bpfProgLoad, bpfObjPin, bpfObjGet, bpfProgGetFDByID, bpfMapGetFDByID, bpfBtfLoad, bpfBtfGetFDByID,
+			bpfLinkCreate, bpfLinkGetFDByID, bpfEnableStats, bpfIterCreate, bpfProgBindMap, bpfTokenCreate:
+			c.FD(uint64(c.Ret))
+		default:
+			c.Int(c.Ret)
+		}
+	},
 }}
 
 // bpfAttrSize is the size of the attributes of each command as far as they are known here; more is shown as extra data.

@@ -61,6 +61,7 @@ func uringFetch(n syscalls.Number, elem, max int, ops ...uint64) syscalls.Fetch 
 var uringCalls = []Spec{
 	{
 		Name:   "io_uring_setup",
+		RetFD:  true,
 		Enter:  []syscalls.Fetch{syscalls.Fixed(1, uringParamsSize)},
 		Exit:   []syscalls.Fetch{syscalls.Fixed(1, uringParamsSize)},
 		Decode: args(aUint, (*Cx).uringSetup),

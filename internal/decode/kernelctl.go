@@ -38,7 +38,7 @@ var kernelControl = []Spec{
 	{Name: "uselib", Enter: []syscalls.Fetch{syscalls.Path(0)}, Decode: args(aPath)},
 	{Name: "iopl", Decode: args(aInt)},
 	{Name: "ioperm", Decode: args(aHex, aHex, aInt)},
-	{Name: "userfaultfd", Decode: args(aFlags(constant.Userfaultfd)), Ret: retFD},
+	{Name: "userfaultfd", RetFD: true, Decode: args(aFlags(constant.Userfaultfd)), Ret: retFD},
 	{
 		Name: "lookup_dcookie", Exit: []syscalls.Fetch{syscalls.Buf(1, syscalls.Ret())},
 		Exit32: []syscalls.Fetch{syscalls.Buf(2, syscalls.Ret())},

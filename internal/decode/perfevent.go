@@ -17,6 +17,8 @@ const (
 
 var perfCalls = []Spec{{
 	Name:   "perf_event_open",
+	RetFD:  true,
+	Ret:    retFD,
 	Enter:  []syscalls.Fetch{syscalls.Fixed(0, perfAttrSize)},
 	Exit:   []syscalls.Fetch{syscalls.Fixed(0, 8)},
 	Decode: args((*Cx).perfAttrArg, aInt, aInt, aFD, aPerfFlags),

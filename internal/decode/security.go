@@ -19,6 +19,7 @@ const (
 var securityCalls = []Spec{
 	{
 		Name:   "landlock_create_ruleset",
+		RetFD:  true,
 		Enter:  []syscalls.Fetch{syscalls.Vec(0, syscalls.Arg(1), 1, landlockAttrSize)},
 		Decode: args(landlockRuleset, aUlong, aFlags(constant.LandlockCreateRuleset)),
 		Ret: func(c *Cx) {
