@@ -45,9 +45,9 @@ type TextOptions struct {
 	Stamp      Stamp
 	Digits     int // of fractions of seconds in stamps: 0, 3, 6 or 9
 	Relative   bool
-	RelDigits  int // of -r: 0 means 6
+	RelDigits  int // of -r; 0 means 6, -1 none
 	Times      bool
-	TimeDigits int  // of -T: 0 means 6
+	TimeDigits int  // of -T; 0 means 6, -1 none
 	FDs        bool // what descriptors refer to, where it was recorded (-y)
 	IP         bool // [00007f…] before the call (-i)
 	Numbers    bool // [  0] before the call (-n)
@@ -161,6 +161,15 @@ func (t *Text) Close(*event.Ledger) error {
 	return t.Flush()
 }
 
+// Colours of a terminal; they only repeat what the text says.
+const red, yellow, plain = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+
+func (t *Text) colour(c string) {
+	if t.o.Colour {
+		t.str(c)
+	}
+}
+
 func (t *Text) str(s string) { t.b = append(t.b, s...) }
 
 // closeLine ends the line of a call that is still in progress.
@@ -224,7 +233,7 @@ func (t *Text) stamp(e *event.Event) {
 
 // fraction appends ns as a fraction of a second.
 func (t *Text) fraction(ns uint64, digits int) {
-	if digits == 0 {
+	if digits <= 0 {
 		return
 	}
 	t.b = append(t.b, '.')
@@ -257,6 +266,7 @@ func (t *Text) relative(e *event.Event) {
 
 func (t *Text) signal(e *event.Event) {
 	t.begin(e)
+	t.colour(yellow)
 	t.str("--- ")
 	if name := constant.SignalName(int(e.Signal)); name != "" {
 		t.str(name)
@@ -265,11 +275,14 @@ func (t *Text) signal(e *event.Event) {
 	}
 	t.b = append(t.b, ' ')
 	t.nodes(e.Args, 0, len(e.Args))
-	t.str(" ---\n")
+	t.str(" ---")
+	t.colour(plain)
+	t.b = append(t.b, '\n')
 }
 
 func (t *Text) exit(e *event.Event) {
 	t.begin(e)
+	t.colour(yellow)
 	if sig := e.Status & 0x7f; sig != 0 {
 		t.str("+++ killed by ")
 		if name := constant.SignalName(int(sig)); name != "" {
@@ -284,7 +297,9 @@ func (t *Text) exit(e *event.Event) {
 		t.str("+++ exited with ")
 		t.b = strconv.AppendUint(t.b, uint64(e.Status>>8&0xff), 10)
 	}
-	t.str(" +++\n")
+	t.str(" +++")
+	t.colour(plain)
+	t.b = append(t.b, '\n')
 }
 
 func (t *Text) syscall(e *event.Event) {
@@ -332,7 +347,13 @@ func (t *Text) syscall(e *event.Event) {
 		t.b = append(t.b, ' ')
 	}
 	t.str("= ")
+	if e.Errno != 0 {
+		t.colour(red)
+	}
 	t.result(e)
+	if e.Errno != 0 {
+		t.colour(plain)
+	}
 	if t.o.Times && e.Phase != event.PhaseEntryOnly {
 		t.str(" <")
 		t.b = strconv.AppendUint(t.b, e.Duration/1e9, 10)

@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -116,7 +118,7 @@ func (o *outputFlags) decodeFDs(value string) error {
 }
 
 // precisions are digits of fractions of seconds.
-var precisions = map[string]int{"s": 0, "ms": 3, "us": 6, "ns": 9}
+var precisions = map[string]int{"s": -1, "ms": 3, "us": 6, "ns": 9}
 
 // resolve checks the flags that have an inner language.
 func (o *outputFlags) resolve() (t sink.TextOptions, err error) {
@@ -222,8 +224,17 @@ func (o *outputFlags) resolve() (t sink.TextOptions, err error) {
 	if o.separate && (o.file == "" || strings.HasPrefix(o.file, "|")) {
 		return t, usagef("one file a thread needs -o FILE")
 	}
-	if o.json && o.separate {
-		return t, usagef("--json writes one stream; it does not go with one file a thread")
+	if o.summary.only && o.summary.also {
+		return t, usagef("-c and -C exclude each other")
+	}
+	if o.summary.only && o.separate {
+		return t, usagef("-c makes one table; it does not go with one file a thread")
+	}
+	if _, err := o.summary.resolve(); err != nil {
+		return t, err
+	}
+	if o.json && (o.separate || o.summary.only || o.summary.also) {
+		return t, usagef("--json writes one stream of records; it does not go with -c, -C or one file a thread")
 	}
 	return t, nil
 }
@@ -359,6 +370,10 @@ func (o *outputFlags) build(q *qualifiers, several bool, tasks int, clock tracer
 	if err != nil {
 		return nil, err
 	}
+	sum, err := o.summary.resolve()
+	if err != nil {
+		return nil, err
+	}
 	t.Wall, t.Tasks = clock.Time, tasks
 	if q != nil {
 		if q.quiet["exit"] {
@@ -390,7 +405,51 @@ func (o *outputFlags) build(q *qualifiers, several bool, tasks int, clock tracer
 		t.PIDs = sink.PIDsAlways
 	}
 	t.Colour = o.colour == "always" || o.colour == "auto" && o.file == "" && isTerminal(fallback) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	return &output{closer: sink.NewText(w, t), after: after}, nil
+	var lines closer
+	switch {
+	case o.json:
+		j := sink.JSONOptions{Sonde: version, Monotonic: clock.Monotonic, Wall: clock.Wall, ParamName: paramName, Signals: t.Signals}
+		lines = sink.NewJSON(w, j)
+	case o.summary.only:
+		return &output{closer: sink.NewSummary(w, sum), after: after}, nil
+	default:
+		lines = sink.NewText(w, t)
+	}
+	if o.summary.also {
+		lines = sink.Both{A: lines, B: sink.NewSummary(w, sum)}
+	}
+	return &output{closer: lines, after: after}, nil
+}
+
+// resolve checks the flags of the table.
+func (s *summaryFlags) resolve() (o sink.SummaryOptions, err error) {
+	if _, ok := sink.SummaryColumn(s.sort); !ok && s.sort != "nothing" && s.sort != "none" {
+		return o, usagef("-S %s: no such column; %s, or nothing, are known", s.sort, strings.Join(sink.SummaryColumns, ", "))
+	}
+	o.Sort = s.sort
+	if s.columns != "" {
+		for _, w := range strings.Split(s.columns, ",") {
+			c, ok := sink.SummaryColumn(w)
+			if !ok {
+				return o, usagef("-U %s: no such column; %s are known", w, strings.Join(sink.SummaryColumns, ", "))
+			}
+			if slices.Contains(o.Columns, c) {
+				return o, usagef("-U %s: the column %s is named twice", s.columns, c)
+			}
+			o.Columns = append(o.Columns, c)
+		}
+		if !slices.Contains(o.Columns, "name") {
+			o.Columns = append(o.Columns, "name")
+		}
+	}
+	if s.overhead != "" {
+		if n, err := strconv.ParseUint(s.overhead, 10, 32); err == nil {
+			o.Overhead = time.Duration(n) * time.Microsecond
+		} else if o.Overhead, err = time.ParseDuration(s.overhead); err != nil || o.Overhead < 0 {
+			return o, usagef("-O %s: a time is needed: 5us, or a number of microseconds", s.overhead)
+		}
+	}
+	return o, nil
 }
 
 func isTerminal(f *os.File) bool {
