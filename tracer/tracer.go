@@ -341,6 +341,13 @@ func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
 	} else {
 		s.ended = true
 	}
+	// The reader must keep up with programs on all CPUs, or records are lost. Only its own thread gets priority, after the
+	// command was started: it would inherit that.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if nice, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && unix.Setpriority(unix.PRIO_PROCESS, 0, readerNice) == nil {
+		defer unix.Setpriority(unix.PRIO_PROCESS, 0, 20-nice) // the system call's result is 20 - nice, getpriority(2)
+	}
 	err := s.loop(ctx, exited)
 	if e := s.end(); err == nil {
 		err = e
@@ -353,6 +360,9 @@ const (
 	pace = 2 * time.Millisecond
 	idle = 10 * time.Millisecond
 )
+
+// readerNice is the nice value of the reading thread, where we may set it.
+const readerNice = -15
 
 func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
 	flushed := true
