@@ -44,13 +44,16 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 		if len(c.Enter) > 0 || fds != 0 {
 			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: c.Enter, FDs: fds}, user+", at entry")
 		}
+		if len(c.Exit) > 0 && len(c.Enter) == 0 || len(c.Exit) == 0 && retFD {
+			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit, RetFD: retFD}, user+", at the return")
+		}
 		if len(c.Enter) > 0 {
 			// The retry takes the memory of the return first: decoders that ask for it find it in the usual place.
 			again := append(append([]syscalls.Fetch(nil), c.Exit...), shift(c.Enter, len(c.Exit))...)
-			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again, RetFD: retFD}, user+", at the return, again")
-		}
-		if len(c.Exit) > 0 || retFD {
-			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit, RetFD: retFD}, user+", at the return")
+			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again, Again: len(c.Exit), RetFD: retFD}, user+", at the return")
+			if len(c.Exit) > 0 {
+				row.exit = row.retry
+			}
 		}
 		t.rows = append(t.rows, row)
 	}
@@ -83,7 +86,7 @@ func (t *table) shape(sh *bpfgen.Shape, user string) int {
 	if !walks {
 		sh.Ptr = 8
 	}
-	text := fmt.Sprintf("%v %d %v %x %v", sh.Exit, sh.Ptr, sh.Fetches, sh.FDs, sh.RetFD)
+	text := fmt.Sprintf("%v %d %v %d %x %v", sh.Exit, sh.Ptr, sh.Fetches, sh.Again, sh.FDs, sh.RetFD)
 	if i, ok := t.byText[text]; ok {
 		return i
 	}

@@ -15,6 +15,8 @@ type Shape struct {
 	Exit    bool // it runs at the return
 	Ptr     int  // size of pointers in the caller's memory
 	Fetches []syscalls.Fetch
+	// Again, when positive, is the index of the first fetch that runs only to repeat what could not be read at entry.
+	Again int
 	// FDs has bit i set for each argument that is a descriptor to name, RetFD is set when the return value is one.
 	FDs   uint8
 	RetFD bool
@@ -84,7 +86,8 @@ const (
 	tmpAddr  = -56  // u64, a pointer
 	tmpGot   = -64  // u64, bytes copied page by page
 	tmpSize  = -72  // u64, size of the record so far
-	tmpRefs  = -160 // u64 each, downwards: numbers taken from the data of earlier fetches
+	tmpRetry = -160 // u64, written by the dispatcher of returns: some read failed at entry
+	tmpRefs  = -168 // u64 each, downwards: numbers taken from the data of earlier fetches
 	maxRefs  = (scratchRecord+tmpRefs)/8 - 1
 )
 
@@ -128,11 +131,17 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 	for i := range p.refs {
 		p.emit(storeImm(r7, tmpRefs-8*i, 0, u64))
 	}
+	first := p.label("first")
 	for i := range sh.Fetches {
+		if sh.Again > 0 && i == sh.Again {
+			p.say("did a read fail at entry")
+			p.emit(load(r1, r7, tmpRetry, u64), asm.JEq.Imm(r1, 0, first))
+		}
 		if err := p.fetch(i); err != nil {
 			return nil, fmt.Errorf("fetch %d: %w", i, err)
 		}
 	}
+	p.bind(first)
 	for i := range 6 {
 		if sh.FDs&(1<<i) != 0 {
 			p.say("what descriptor argument %d refers to", i)
@@ -148,36 +157,40 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 		p.bind(failed)
 	}
 	p.say("send the record")
-	full, failed, sent := p.label("full"), p.label("failed"), p.label("sent")
-	p.emit(load(r8, r7, tmpSize, u64), asm.JGT.Imm(r8, int32(p.capacity), full), store(r7, wire.OffSize, r8, u32), load(r6, r7, wire.OffSeq, u32))
+	full, failed, huge, sent := p.label("full"), p.label("failed"), p.label("huge"), p.label("sent")
+	release := storeImm(r7, scratchOwner-scratchRecord, 0, u64)
+	p.emit(load(r8, r7, tmpSize, u64), asm.JGT.Imm(r8, int32(p.capacity), huge), store(r7, wire.OffSize, r8, u32), load(r6, r7, wire.OffSeq, u32),
+		load(r9, r7, tmpFail, u64))
 	p.wakeFlags(r4, r6)
-	p.emit(mapPtr(r1, MapRing), asm.Mov.Reg(r2, r7), asm.Mov.Reg(r3, r8), asm.FnRingbufOutput.Call())
-	p.emit(storeImm(r7, scratchOwner-scratchRecord, 0, u64), asm.JNE.Imm(r0, 0, full))
+	p.emit(mapPtr(r1, MapRing), asm.Mov.Reg(r2, r7), asm.Mov.Reg(r3, r8), asm.FnRingbufOutput.Call(), release, asm.JNE.Imm(r0, 0, full))
 	if !sh.Exit {
-		p.emit(load(r1, r7, tmpFail, u64), asm.JNE.Imm(r1, 0, failed))
+		p.emit(asm.JNE.Imm(r9, 0, failed))
 	}
 	p.bind(sent)
 	p.bind("exit")
 	p.emit(asm.Mov.Imm(r0, 0), asm.Return())
-	note := func(bits int32) {
-		p.statistics()
-		p.setState(bits)
-		p.emit(asm.Ja.Label(sent))
-	}
 	p.later(func() {
+		p.bind(huge) // for the verifier: the size is always within the buffer
+		p.emit(release, asm.Ja.Label(full))
+	})
+	p.later(func() {
+		p.say("the record is lost")
 		p.bind(full)
-		p.emit(storeImm(r7, scratchOwner-scratchRecord, 0, u64))
 		p.statistics()
 		p.count(r9, lostRing)
-		if sh.Exit {
-			p.emit(asm.Ja.Label(sent))
-		} else {
+		if !sh.Exit {
 			p.setState(stateLost)
-			p.emit(asm.Ja.Label(sent))
 		}
+		p.emit(asm.Ja.Label(sent))
 	})
 	if !sh.Exit {
-		p.later(func() { p.bind(failed); note(stateRetry) })
+		p.later(func() {
+			p.say("some memory could not be read: try again at the return")
+			p.bind(failed)
+			p.statistics()
+			p.setState(stateRetry)
+			p.emit(asm.Ja.Label(sent))
+		})
 	}
 	name := "sonde_in"
 	if sh.Exit {
@@ -508,7 +521,8 @@ func (p *shape) partial(index int, flags int32, limit int, got, done string) {
 	stop, none := p.label("stop"), p.label("none")
 	p.emit(store(r7, tmpErrno, r0, u64), store(r7, tmpWant, r9, u64), storeImm(r7, tmpFail, 1, u64), storeImm(r7, tmpGot, 0, u64))
 	// The count goes through memory, so that the verifier sees one state at the stop and not one per page.
-	pages := (limit+pageSize-1)/pageSize + 1
+	// Data that begins within a page touches one more, but then the last one cannot be read: all of it failed together.
+	pages := (limit + pageSize - 1) / pageSize
 	for range pages {
 		left := p.label("left")
 		p.emit(load(r9, r7, tmpGot, u64), asm.JGT.Imm(r9, int32(limit), stop),

@@ -371,7 +371,7 @@ func (g *gen) retry() {
 		g.bind(ok)
 		g.emit(asm.Mov.Reg(r1, r7), asm.RSh.Imm(r1, retryShft), asm.And.Imm(r1, progMask), asm.JEq.Imm(r1, 0, back), asm.Mov.Reg(r7, r1), asm.Ja.Label(back))
 		g.bind("execret")
-		g.emit(load(r1, r6, 8, u64), asm.JEq.Imm(r1, 0, back), asm.Ja.Label(ok))
+		g.emit(load(r1, r6, 8, u64), asm.JNE.Imm(r1, 0, ok), storeImm(fp, stState, 0, u32), asm.Ja.Label(back))
 	})
 }
 
@@ -410,6 +410,9 @@ func (g *gen) record(self string) {
 		g.bind(shape)
 		g.acquire("busy")
 		g.header(r5, scratchRecord, kind, size)
+		if g.exit {
+			g.emit(load(r1, fp, stState, u32), asm.And.Imm(r1, stateRetry), store(r5, scratchRecord+tmpRetry, r1, u64))
+		}
 		g.emit(asm.Mov.Reg(r1, r6), mapPtr(r2, MapProgs), asm.Mov.Reg(r3, r7), asm.Sub.Imm(r3, 1), asm.FnTailCall.Call())
 		// Not reached: every word names a program that is there.
 		g.findOwned(r6, "exit")
