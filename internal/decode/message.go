@@ -12,24 +12,25 @@ import (
 var messageCalls = []Spec{
 	{
 		Name:   "send", // i386 and arm have it; its twin of the other ABIs is sendto
-		Enter:  []syscalls.Fetch{syscalls.Buf(1, syscalls.Arg(2))},
+		Enter:  append([]syscalls.Fetch{syscalls.Socket(0)}, bufferFetches(0, 1, syscalls.Arg(2))...),
 		Decode: args(aFD, (*Cx).sendBuffer, aUlong, aMsgFlags),
 	},
 	{
-		Name:   "sendto",
-		Enter:  []syscalls.Fetch{syscalls.Buf(1, syscalls.Arg(2)), sockaddrFetch(4, syscalls.Arg(5))},
+		Name: "sendto",
+		Enter: append([]syscalls.Fetch{syscalls.Socket(0), sockaddrFetch(4, syscalls.Arg(5))},
+			bufferFetches(0, 1, syscalls.Arg(2))...),
 		Decode: args(aFD, (*Cx).sendBuffer, aUlong, aMsgFlags, (*Cx).addressArg, aInt),
 	},
 	{
 		Name:   "recv",
-		Exit:   []syscalls.Fetch{syscalls.Buf(1, syscalls.Ret())},
+		Exit:   append([]syscalls.Fetch{syscalls.Socket(0)}, bufferFetches(0, 1, syscalls.Ret())...),
 		Decode: args(aFD, out((*Cx).recvBuffer), aUlong, aMsgFlags),
 	},
 	{
 		Name:  "recvfrom",
 		Enter: lengthIn(5),
-		Exit: []syscalls.Fetch{syscalls.Fixed(5, 4), sockaddrFetch(4, syscalls.Mem(0, 0, 4)),
-			syscalls.Buf(1, syscalls.Ret())},
+		Exit: append([]syscalls.Fetch{syscalls.Socket(0), syscalls.Fixed(5, 4), sockaddrFetch(4, syscalls.Mem(1, 0, 4))},
+			bufferFetches(0, 1, syscalls.Ret())...),
 		Decode: args(aFD, out((*Cx).recvBuffer), aUlong, aMsgFlags, (*Cx).recvAddress),
 	},
 	{
@@ -76,11 +77,24 @@ func recvmmsg(name string, time64 bool) Spec {
 func aMsgFlags(c *Cx, i int) { c.Flags(uint64(uint32(c.Arg[i])), constant.MsgFlags) }
 
 // sendBuffer adds the buffer of argument i, whose size is in the next argument.
-func (c *Cx) sendBuffer(i int) { c.Buffer(In, c.Arg[i], clampLen(c.Arg[i+1])) }
+func (c *Cx) sendBuffer(i int) { c.socketBuffer(In, c.Arg[i], clampLen(c.Arg[i+1])) }
 
 // recvBuffer adds what a call has received: the return value may be larger than the buffer (MSG_TRUNC).
 func (c *Cx) recvBuffer(i int) {
-	c.Buffer(Out, c.Arg[i], min(c.Ret, clampLen(c.Arg[i+1])))
+	if c.Failed() {
+		c.Ptr(c.Arg[i])
+		return
+	}
+	c.socketBuffer(Out, c.Arg[i], min(c.Ret, clampLen(c.Arg[i+1])))
+}
+
+// socketBuffer adds what is sent to or received from the socket of argument 0.
+func (c *Cx) socketBuffer(m Moment, addr uint64, n int64) {
+	if protocol, ok := c.netlinkProtocol(c.Arg[0], afUnspec); ok {
+		c.netlinkBuffer(m, addr, n, protocol)
+		return
+	}
+	c.Buffer(m, addr, n)
 }
 
 // clampLen is a length from a register as a number that cannot be taken for negative.
@@ -138,12 +152,24 @@ const (
 
 // msghdrFetches takes the struct msghdr of argument 1 and what it points to.
 func msghdrFetches(l *msghdrLayout, received bool) []syscalls.Fetch {
-	f := []syscalls.Fetch{syscalls.Fixed(1, l.size)}
+	const socket, header, iov = 0, 1, 5
+	f := []syscalls.Fetch{syscalls.Socket(0), syscalls.Fixed(1, l.size)}
 	var total syscalls.Number
 	if received {
 		total = syscalls.Ret()
 	}
-	return append(f, msgPartFetches(l, 0, 0, total)...)
+	parts := msgPartFetches(l, header, 0, total)
+	parts[1] = ifNotNetlink(socket, parts[1])
+	f = append(f, parts...)
+	// Of a netlink message, the first buffer whole: programs use one.
+	vec := syscalls.Fetch{Kind: syscalls.FetchBytes, Base: syscalls.Mem(header, l.iov, l.ptr),
+		Len: syscalls.Length{Number: syscalls.Mem(header, l.iovlen, l.ptr), Elem: uint16(2 * l.ptr), Max: uint32(32 * l.ptr)}}
+	buf := syscalls.Fetch{Kind: syscalls.FetchBytes, Base: syscalls.Mem(iov, 0, l.ptr),
+		Len: syscalls.Length{Number: syscalls.Mem(iov, l.ptr, l.ptr), Max: netlinkMax}}
+	if received {
+		buf.Len.Number = total
+	}
+	return append(f, ifNetlink(socket, vec), ifNetlink(socket, buf))
 }
 
 // msgPartFetches takes what the header at off in the data of fetch at points to.
@@ -210,12 +236,16 @@ func (c *Cx) msghdr(m Moment, b []byte, namelen, data int64) {
 	after := I32(b, l.namelen)
 	c.Struct()
 	c.Field("msg_name")
-	c.Sockaddr(m, c.Word(b, l.name), max(min(after, orElse(namelen, after)), -1))
+	family := c.Sockaddr(m, c.Word(b, l.name), max(min(after, orElse(namelen, after)), -1))
 	c.Field("msg_namelen")
 	c.change(uint64(orElse(namelen, after)), uint64(after), func(v uint64) { c.Int(int64(v)) })
 	c.Field("msg_iov")
 	n := c.Word(b, l.iovlen)
-	c.iovec(m, c.Word(b, l.iov), n, data)
+	show := (*Cx).Buffer
+	if protocol, ok := c.netlinkProtocol(c.Arg[0], family); ok {
+		show = func(c *Cx, m Moment, addr uint64, n int64) { c.netlinkBuffer(m, addr, n, protocol) }
+	}
+	c.iovecOf(m, c.Word(b, l.iov), n, data, show)
 	c.Field("msg_iovlen").Uint(n)
 	c.control(m, c.Word(b, l.control), c.Word(b, l.controllen))
 	c.Field("msg_controllen").Uint(c.Word(b, l.controllen))
@@ -232,7 +262,10 @@ func orElse(v, other int64) int64 {
 }
 
 // iovec adds an array of n struct iovec whose buffers hold data bytes in all.
-func (c *Cx) iovec(m Moment, addr, n uint64, data int64) {
+func (c *Cx) iovec(m Moment, addr, n uint64, data int64) { c.iovecOf(m, addr, n, data, (*Cx).Buffer) }
+
+// iovecOf is iovec with show to add a buffer.
+func (c *Cx) iovecOf(m Moment, addr, n uint64, data int64, show func(c *Cx, m Moment, addr uint64, n int64)) {
 	c.list(m, addr, n, 2*c.ABI.PtrSize, func(c *Cx, b []byte) {
 		size := c.Word(b, c.ABI.PtrSize)
 		have := clampLen(size)
@@ -242,7 +275,7 @@ func (c *Cx) iovec(m Moment, addr, n uint64, data int64) {
 		}
 		c.Struct()
 		c.Field("iov_base")
-		c.Buffer(m, c.Word(b, 0), have)
+		show(c, m, c.Word(b, 0), have)
 		c.Field("iov_len").Uint(size)
 		c.End()
 	})
