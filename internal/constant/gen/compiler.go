@@ -37,7 +37,13 @@ type compiler struct {
 	dirs   map[string][]string // include directories by ABI
 	origin string
 
-	cache map[string]*names // by ABI and header list
+	cache  map[string]*names            // by ABI and header list
+	values map[string]map[string]answer // the same, then by expression
+}
+
+type answer struct {
+	num uint64
+	ok  bool
 }
 
 // names are the macros and enumerators of some headers, in their order.
@@ -49,7 +55,7 @@ type names struct {
 }
 
 func newCompiler(uapi, tmp string) (*compiler, error) {
-	c := &compiler{tmp: tmp, dirs: make(map[string][]string), cache: make(map[string]*names)}
+	c := &compiler{tmp: tmp, dirs: make(map[string][]string), cache: make(map[string]*names), values: make(map[string]map[string]answer)}
 	for _, a := range abis {
 		if _, err := exec.LookPath(a.cc[0]); err != nil {
 			return nil, fmt.Errorf("%s: needed for the constants of %s: %w", a.cc[0], a.name, err)
@@ -298,8 +304,38 @@ type question struct {
 
 var errorLine = regexp.MustCompile(`(?m)^sonde\.c:(\d+):.*error:`)
 
-// evaluate answers the questions with the headers included.
+// evaluate answers the questions with the headers included, from earlier answers where they were asked before.
 func (c *compiler) evaluate(a abi, headers []string, q []question) error {
+	known := c.values[key(a, headers)]
+	var ask []question
+	for i := range q {
+		if v, ok := known[q[i].expr]; ok {
+			q[i].num, q[i].ok = v.num, v.ok
+		} else {
+			ask = append(ask, question{expr: q[i].expr})
+		}
+	}
+	if len(ask) == 0 {
+		return nil
+	}
+	if err := c.compile(a, headers, ask); err != nil {
+		return err
+	}
+	if known == nil {
+		known = make(map[string]answer)
+		c.values[key(a, headers)] = known
+	}
+	for _, x := range ask {
+		known[x.expr] = answer{x.num, x.ok}
+	}
+	for i := range q {
+		q[i].num, q[i].ok = known[q[i].expr].num, known[q[i].expr].ok
+	}
+	return nil
+}
+
+// compile has the compiler answer the questions.
+func (c *compiler) compile(a abi, headers []string, q []question) error {
 	bad := make(map[int]bool)
 	for try := 0; ; try++ {
 		var b strings.Builder
@@ -363,6 +399,9 @@ func read(obj string, q []question, bad map[int]bool) error {
 
 // resolve fills in the entries of all sets for all ABIs.
 func (c *compiler) resolve(list []*set) error {
+	if err := c.askAll(list); err != nil {
+		return err
+	}
 	var failed []string
 	for _, s := range list {
 		s.byABI = make(map[string][]entry)
@@ -383,6 +422,56 @@ func (c *compiler) resolve(list []*set) error {
 	}
 	if len(failed) > 0 {
 		return errors.New(strings.Join(failed, "\n"))
+	}
+	return nil
+}
+
+// askAll asks for the values of all sets, with one run of the compiler for those of the same headers.
+func (c *compiler) askAll(list []*set) error {
+	for _, a := range abis {
+		type batch struct {
+			headers []string
+			q       []question
+		}
+		batches := make(map[string]*batch)
+		var order []string
+		for _, s := range list {
+			groups, err := c.groups(a, s.headers)
+			if err != nil {
+				continue // reported with the set
+			}
+			for _, g := range groups {
+				k := key(a, g)
+				b := batches[k]
+				if b == nil {
+					b = &batch{headers: g}
+					batches[k] = b
+					order = append(order, k)
+				}
+				n := c.names(a, g)
+				for _, it := range s.items {
+					if it.expr != "" {
+						b.q = append(b.q, question{expr: it.expr})
+					} else if len(g) > 0 && n.has[it.name] {
+						b.q = append(b.q, question{expr: it.name})
+					}
+				}
+				if len(s.match) > 0 {
+					for _, name := range n.order {
+						if s.wanted(name) {
+							b.q = append(b.q, question{expr: name})
+						}
+					}
+				}
+			}
+		}
+		for _, k := range order {
+			if b := batches[k]; len(b.q) > 0 {
+				if err := c.evaluate(a, b.headers, b.q); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	return nil
 }
