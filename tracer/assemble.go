@@ -148,6 +148,9 @@ func (a *assembler) record(r wire.Record) {
 	if t := r.Time(); t > a.now {
 		a.now = t
 	}
+	if a.head < len(a.queue) {
+		a.age()
+	}
 	switch r.Kind() {
 	case wire.SysEnter:
 		a.enter(r)
@@ -158,6 +161,7 @@ func (a *assembler) record(r wire.Record) {
 			return // we started the command
 		}
 		a.life(r)
+	case wire.Tick:
 	default:
 		a.bad++
 		return
@@ -165,7 +169,16 @@ func (a *assembler) record(r wire.Record) {
 	a.drain()
 }
 
+// push puts a new item for r at the end of the queue.
 func (a *assembler) push(r wire.Record, t *task) *item {
+	it := a.item(r, t)
+	it.cost = len(r)
+	a.append(it, r)
+	return it
+}
+
+// item makes an item for r, or takes a used one.
+func (a *assembler) item(r wire.Record, t *task) *item {
 	var it *item
 	if n := len(a.free); n > 0 {
 		it = a.free[n-1]
@@ -174,10 +187,7 @@ func (a *assembler) push(r wire.Record, t *task) *item {
 	} else {
 		it = new(item)
 	}
-	it.task = t
-	it.enter = r
-	it.cost = len(r)
-	a.append(it, r)
+	it.task, it.enter = t, r
 	return it
 }
 
@@ -200,8 +210,15 @@ func (a *assembler) enter(r wire.Record) {
 		}
 		a.settle(t, r)
 	}
-	it := a.push(r, t)
-	it.ac, it.call = a.tables.lookup(r)
+	ac, c := a.tables.lookup(r)
+	var it *item
+	if c.show {
+		it = a.push(r, t)
+	} else {
+		// Recorded for another reason: it is paired with its return and nothing waits for it.
+		it = a.item(r, t)
+	}
+	it.ac, it.call = ac, c
 	t.pending = it
 }
 
@@ -215,7 +232,7 @@ func (a *assembler) exit(r wire.Record) {
 		if p.call == c || int32(r.Probe()) == -1 || p.call.exec {
 			p.exit, p.phase = r, event.PhaseComplete
 			p.cost += len(r)
-			if !p.split {
+			if !p.split && p.call.show {
 				a.queued += len(r)
 			}
 			a.settle(t, r)
@@ -227,12 +244,13 @@ func (a *assembler) exit(r wire.Record) {
 	if int32(r.Probe()) == -1 || c.child && r.Ret() == 0 && first {
 		return // the second return of fork, in the child; or of a call that was not selected
 	}
+	if !c.show {
+		return
+	}
 	it := a.push(r, t)
 	it.enter, it.exit, it.ac, it.call = nil, r, ac, c
 	it.done, it.phase = true, event.PhaseExitOnly
-	if c.show {
-		a.exitOnly++
-	}
+	a.exitOnly++
 }
 
 // settle ends the call that t is in, by what r says. The place of a call that was split is that of its end.
@@ -240,6 +258,10 @@ func (a *assembler) settle(t *task, r wire.Record) {
 	p := t.pending
 	p.done = true
 	t.pending = nil
+	if !p.call.show {
+		a.free = append(a.free, p)
+		return
+	}
 	if p.split {
 		a.append(p, r)
 	}
@@ -404,6 +426,14 @@ func (a *assembler) quiet(now uint64) error {
 	if now > a.now {
 		a.now = now
 	}
+	a.age()
+	a.keep()
+	return a.err
+}
+
+// age gives the sink what can be given at the time a.now. It is asked before each record too, so that what is shown
+// depends on the times of records alone, and not on when they were read: a replay shows the same.
+func (a *assembler) age() {
 	a.drain()
 	for a.err == nil && a.head < len(a.queue) {
 		if it := a.queue[a.head]; it.done || a.now-min(a.now, it.time) < quietAfter {
@@ -412,8 +442,6 @@ func (a *assembler) quiet(now uint64) error {
 		a.split()
 		a.drain()
 	}
-	a.keep()
-	return a.err
 }
 
 // finish ends the stream: calls in progress will not return in it.
@@ -433,7 +461,9 @@ func (a *assembler) finish() error {
 	var open []*item
 	for _, t := range a.tasks {
 		if p := t.pending; p != nil {
-			open = append(open, p)
+			if p.call.show {
+				open = append(open, p)
+			}
 			t.pending = nil
 		}
 	}
@@ -509,7 +539,7 @@ func countTop(t event.Tree) int {
 
 // unfinished shows a call as far as its entry tells.
 func (a *assembler) unfinished(it *item) {
-	if !it.call.show || a.whole {
+	if a.whole {
 		return
 	}
 	a.prepare(it)
@@ -569,9 +599,6 @@ func (a *assembler) emitLife(it *item) {
 }
 
 func (a *assembler) emitCall(it *item) {
-	if !it.call.show {
-		return
-	}
 	r := it.enter
 	if len(r) == 0 {
 		r = it.exit

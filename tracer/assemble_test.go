@@ -426,3 +426,46 @@ func FuzzAssemble(f *testing.F) {
 		checkStream(t, stream)
 	})
 }
+
+// What is shown depends on the records alone, not on when they were read or how they were cut into batches.
+func TestAssembleAgain(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		var live, again []wire.Record
+		ms := 1.0
+		for range 300 {
+			ms += rnd.Float64() * 20
+			r := randomRecord(rnd, ms)
+			live = append(live, r)
+			if r.Kind() != 0 {
+				again = append(again, r)
+			}
+		}
+		if last := live[len(live)-1]; last.Kind() == 0 {
+			again = append(again, header(wire.Tick, ms, 0, 0, 0, 0))
+		}
+		var one, two lines
+		feed(t, testAssembler(t, &one), live)
+		a := testAssembler(t, &two)
+		for len(again) > 0 {
+			n := 1 + rnd.IntN(len(again))
+			batch := make([]wire.Record, n)
+			for i := range batch {
+				batch[i] = slices.Clone(again[i])
+			}
+			if err := a.batch(batch); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range batch {
+				clear(r) // the next batch takes its place
+			}
+			again = again[n:]
+		}
+		if err := a.finish(); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(one.list, two.list) {
+			t.Fatalf("seed %d: live\n\t%s\nagain\n\t%s", seed, strings.Join(one.list, "\n\t"), strings.Join(two.list, "\n\t"))
+		}
+	}
+}

@@ -81,17 +81,38 @@ func (m *merger) next(deadline time.Time, final bool) (batch []wire.Record, hori
 	return m.order(horizon, final), horizon, read, nil
 }
 
+// first cuts the first record off b; ok is false at the end and where the bytes are no record.
+func (m *merger) first(b []byte) (r wire.Record, rest []byte, ok bool) {
+	if len(b) < 4 {
+		return nil, nil, false
+	}
+	size := int(binary.LittleEndian.Uint32(b))
+	if size < wire.HeaderSize || size > len(b) {
+		m.bad++
+		return nil, nil, false
+	}
+	return wire.Record(b[:size:size]), b[min((size+7)&^7, len(b)):], true
+}
+
+// split appends the records of b as they stand.
+func (m *merger) split(list []wire.Record, b []byte) []wire.Record {
+	for {
+		r, rest, ok := m.first(b)
+		if !ok {
+			return list
+		}
+		list, b = append(list, r), rest
+	}
+}
+
 // index lists the records of b and sorts them; they are nearly sorted.
 func (m *merger) index(list []stamp, b []byte) []stamp {
-	for len(b) >= 4 {
-		size := int(binary.LittleEndian.Uint32(b))
-		if size < wire.HeaderSize || size > len(b) {
-			m.bad++
+	for {
+		r, rest, ok := m.first(b)
+		if !ok {
 			break
 		}
-		r := wire.Record(b[:size:size])
-		list = append(list, stamp{r.Time(), r})
-		b = b[min((size+7)&^7, len(b)):]
+		list, b = append(list, stamp{r.Time(), r}), rest
 	}
 	for i := 1; i < len(list); i++ {
 		if list[i].time >= list[i-1].time {

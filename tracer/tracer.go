@@ -7,6 +7,7 @@ package tracer
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,7 +97,8 @@ type Session struct {
 	tee   []byte
 
 	child   *proc.Child
-	ended   bool // the command has been waited for
+	horizon uint64 // nothing older than that is to come
+	ended   bool   // the command has been waited for
 	pids    []uint32
 	asked   time.Time // when the kernel's set of followed processes was read last
 	entries uint64
@@ -132,7 +134,8 @@ type facts struct {
 	StrLimit int                 `json:"strlimit"`
 	Verbose  bool                `json:"verbose"`
 	FDPaths  bool                `json:"fdpaths"`
-	Follow   bool                `json:"follow"`
+	Follow   bool                `json:"follow"`  // or all tasks
+	Command  bool                `json:"command"` // it was started, and is not among Tasks
 	Self     uint32              `json:"self"`
 	Selected map[string][]uint32 `json:"selected,omitempty"` // by ABI; absent when all calls are selected
 	Tasks    []taskFact          `json:"tasks,omitempty"`
@@ -175,7 +178,7 @@ func Open(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{opt: o}
-	s.facts = facts{Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow, Self: uint32(os.Getpid())}
+	s.facts = facts{Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),
 		Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock,
@@ -460,7 +463,20 @@ func (s *Session) take(batch []wire.Record, horizon uint64) error {
 	if err := s.asm.batch(batch); err != nil {
 		return err
 	}
+	s.horizon = max(s.horizon, horizon)
 	return s.asm.quiet(horizon)
+}
+
+// tick records how far the session has seen, so that a replay, too, shows what was in progress at the end.
+func (s *Session) tick() error {
+	if s.opt.Record == nil {
+		return nil
+	}
+	r := make([]byte, wire.HeaderSize)
+	binary.LittleEndian.PutUint32(r[wire.OffSize:], wire.HeaderSize)
+	r[wire.OffKind] = byte(wire.Tick)
+	binary.LittleEndian.PutUint64(r[wire.OffTime:], s.horizon)
+	return s.opt.Record.Batch(r)
 }
 
 // end detaches, delivers what is still in the rings, and makes up the account.
@@ -490,6 +506,9 @@ func (s *Session) end() error {
 	batch, _, _, e := s.merge.next(time.Now(), true)
 	if e == nil {
 		e = s.take(batch, 0)
+	}
+	if e == nil {
+		e = s.tick()
 	}
 	if e == nil {
 		e = s.asm.finish()

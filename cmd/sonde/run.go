@@ -30,13 +30,7 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string, rec tracer.Recorder)
 	}
 	o.FDPaths = o.FDPaths || f.out.fds > 0
 	o.Record = rec
-	if f.out.quiet == 0 && !q.quiet["attach"] {
-		o.Ready = func() {
-			for _, pid := range o.Target.Pids {
-				fmt.Fprintf(os.Stderr, "sonde: Process %d attached\n", pid)
-			}
-		}
-	}
+	f.announce(&o, q)
 	s, err := tracer.Open(o)
 	if err != nil {
 		return err
@@ -48,6 +42,19 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string, rec tracer.Recorder)
 		return err
 	}
 	return runSession(s, out, o.Command != nil, f.out.quiet)
+}
+
+// announce says on stderr when running processes are being traced.
+func (f *traceFlags) announce(o *tracer.Options, q *qualifiers) {
+	if f.out.quiet > 0 || q.quiet["attach"] {
+		return
+	}
+	pids := o.Target.Pids
+	o.Ready = func() {
+		for _, pid := range pids {
+			fmt.Fprintf(os.Stderr, "sonde: Process %d attached\n", pid)
+		}
+	}
 }
 
 // runSession runs s into out until it ends or the user interrupts it, and says what came of it.

@@ -61,10 +61,25 @@ a wrong command line, 126 and 127 for a command that cannot be executed or found
 	return cmd
 }
 
+// registerChoice registers what chooses among calls; replay has these too.
+func (f *traceFlags) registerChoice(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringArrayVarP(&f.exprs, "expr", "e", nil, "`EXPR`: trace=SET or SET, where SET is a list of calls, %classes, /regexes, !SET; also signal=, status=, quiet=, decode-fds=, …")
+	fs.StringVarP(&f.strLimit, "string-limit", "s", "", "show at most `N` bytes of strings (256; at most 65536)")
+	fs.BoolVarP(&f.verbose, "no-abbrev", "v", false, "show structures in full")
+	// Long forms of strace that say the same as -e NAME=….
+	for _, name := range []string{"trace", "signal", "status", "abbrev", "verbose", "raw", "decode-pids"} {
+		fs.Var(&exprFlag{f: f, name: name}, name, "same as -e "+name+"=")
+	}
+	fs.Var(&exprFlag{f: f, name: "quiet"}, "quiet", "same as -e quiet=")
+	fs.Lookup("quiet").NoOptDefVal = "attach,personality"
+	cmd.RegisterFlagCompletionFunc("expr", completeSyscalls)
+}
+
 func (f *traceFlags) register(cmd *cobra.Command) {
+	f.registerChoice(cmd)
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
-	fs.StringArrayVarP(&f.exprs, "expr", "e", nil, "`EXPR`: trace=SET or SET, where SET is a list of calls, %classes, /regexes, !SET; also signal=, status=, quiet=, decode-fds=, …")
 	fs.CountVarP(&f.follow, "follow-forks", "f", "trace children too; -ff also writes one file a thread (with -o)")
 	fs.StringArrayVarP(&f.pids, "attach", "p", nil, "trace the running process `PID`; repeatable, lists")
 	fs.BoolVar(&f.tree, "tree", false, "with -p: all present descendants too, and their children (-f)")
@@ -72,25 +87,16 @@ func (f *traceFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&f.uids, "uid", nil, "only tasks of the user `UID` or name; !UID excludes")
 	fs.StringArrayVar(&f.comms, "comm", nil, "only tasks named `NAME`; !NAME excludes")
 	fs.StringArrayVar(&f.cgroups, "cgroup", nil, "only tasks in the cgroup `PATH`; !PATH excludes")
-	fs.StringVarP(&f.strLimit, "string-limit", "s", "", "show at most `N` bytes of strings (256; at most 65536)")
-	fs.BoolVarP(&f.verbose, "no-abbrev", "v", false, "show structures in full")
 	fs.StringVarP(&f.user, "user", "u", "", "run the command as `USER`")
 	fs.StringArrayVarP(&f.env, "env", "E", nil, "set `VAR=VALUE` in the command's environment, or remove VAR")
 	fs.StringVar(&f.argv0, "argv0", "", "give the command `NAME` as its argv[0]")
 	fs.StringVar(&f.buffer, "buffer", "", "`SIZE` of the buffer in the kernel, a power of two: 32MiB (8MiB)")
 	fs.StringVar(&f.onLoss, "on-loss", "warn", "what to do when records do not fit: warn, stop, or block (the target waits)")
-	// Long forms of strace that say the same as -e NAME=….
-	for _, name := range []string{"trace", "signal", "status", "abbrev", "verbose", "raw", "decode-pids"} {
-		fs.Var(&exprFlag{f: f, name: name}, name, "same as -e "+name+"=")
-	}
-	fs.Var(&exprFlag{f: f, name: "quiet"}, "quiet", "same as -e quiet=")
-	fs.Lookup("quiet").NoOptDefVal = "attach,personality"
 	// Methods of ptrace that have no meaning here are accepted, so that scripts go on working.
 	for _, name := range []string{"seccomp-bpf", "debug"} {
 		fs.Bool(name, false, "accepted for strace's sake; has no effect")
 		fs.MarkHidden(name)
 	}
-	cmd.RegisterFlagCompletionFunc("expr", completeSyscalls)
 	cmd.RegisterFlagCompletionFunc("attach", completePids)
 	cmd.RegisterFlagCompletionFunc("on-loss", cobra.FixedCompletions([]string{"warn", "stop", "block"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -135,9 +141,8 @@ type qualifiers struct {
 
 var statuses = []string{"successful", "failed", "unfinished", "unavailable", "detached"}
 
-func (f *traceFlags) qualify() (*qualifiers, error) {
+func (f *traceFlags) qualify(family []*syscalls.ABI) (*qualifiers, error) {
 	q := &qualifiers{}
-	family := syscalls.Family(runtime.GOARCH)
 	for _, e := range f.exprs {
 		name, value, ok := strings.Cut(e, "=")
 		if !ok || strings.HasPrefix(e, "/") {
@@ -262,12 +267,14 @@ func signalSet(value string) (map[int]bool, error) {
 	return set, nil
 }
 
-// options turns flags into the session's options; nothing has been started or opened.
-func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, err error) {
-	if q, err = f.qualify(); err != nil {
+// choose turns the flags that choose among calls and say how much of them is shown into options, for a machine of the
+// architecture arch.
+func (f *traceFlags) choose(arch string) (o tracer.Options, q *qualifiers, err error) {
+	family := syscalls.Family(arch)
+	if q, err = f.qualify(family); err != nil {
 		return o, nil, err
 	}
-	sel, err := probe.ParseSyscalls(q.sets, syscalls.Family(runtime.GOARCH))
+	sel, err := probe.ParseSyscalls(q.sets, family)
 	if err != nil {
 		return o, nil, err
 	}
@@ -288,37 +295,7 @@ func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, er
 			f.out.noStrings = true
 		}
 	}
-	if f.buffer != "" {
-		if o.RingSize, err = parseSize(f.buffer); err != nil {
-			return o, nil, usagef("--buffer %s: %v", f.buffer, err)
-		}
-	}
-	switch f.onLoss {
-	case "warn":
-	case "stop":
-		o.OnLoss = tracer.LossStop
-	case "block":
-		o.OnLoss = tracer.LossBlock
-	default:
-		return o, nil, usagef("--on-loss %s: warn, stop or block are possible", f.onLoss)
-	}
-	o.Follow, o.Verbose = f.follow > 0 || f.tree, f.verbose
-	o.Signals = !q.sigSet || len(q.signals) > 0
-	o.FDPaths = f.out.fds > 0
-	if err := f.targets(&o); err != nil {
-		return o, nil, err
-	}
-	if len(args) > 0 {
-		if o.Command, err = f.command(args); err != nil {
-			return o, nil, err
-		}
-	} else if f.user != "" || len(f.env) > 0 || f.argv0 != "" {
-		return o, nil, usagef("-u, -E and --argv0 are for a command, and there is none")
-	}
-	t := &o.Target
-	if o.Command == nil && len(t.Pids)+len(t.Tids)+len(t.UIDs)+len(t.Comms)+len(t.Cgroups) == 0 {
-		return o, nil, usagef("nothing to trace: a COMMAND or -p PID is needed")
-	}
+	o.Verbose = f.verbose
 	if q.status != nil || f.out.successful || f.out.failed {
 		status := q.status
 		switch {
@@ -336,6 +313,45 @@ func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, er
 		o.FDPaths = true
 		o.Filter = and(o.Filter, pathFilter(f.out.paths))
 		o.Whole = true
+	}
+	return o, q, nil
+}
+
+// options turns flags into the session's options; nothing has been started or opened.
+func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, err error) {
+	if o, q, err = f.choose(runtime.GOARCH); err != nil {
+		return o, nil, err
+	}
+	if f.buffer != "" {
+		if o.RingSize, err = parseSize(f.buffer); err != nil {
+			return o, nil, usagef("--buffer %s: %v", f.buffer, err)
+		}
+	}
+	switch f.onLoss {
+	case "warn":
+	case "stop":
+		o.OnLoss = tracer.LossStop
+	case "block":
+		o.OnLoss = tracer.LossBlock
+	default:
+		return o, nil, usagef("--on-loss %s: warn, stop or block are possible", f.onLoss)
+	}
+	o.Follow = f.follow > 0 || f.tree
+	o.Signals = !q.sigSet || len(q.signals) > 0
+	o.FDPaths = o.FDPaths || f.out.fds > 0
+	if err := f.targets(&o); err != nil {
+		return o, nil, err
+	}
+	if len(args) > 0 {
+		if o.Command, err = f.command(args); err != nil {
+			return o, nil, err
+		}
+	} else if f.user != "" || len(f.env) > 0 || f.argv0 != "" {
+		return o, nil, usagef("-u, -E and --argv0 are for a command, and there is none")
+	}
+	t := &o.Target
+	if o.Command == nil && len(t.Pids)+len(t.Tids)+len(t.UIDs)+len(t.Comms)+len(t.Cgroups) == 0 {
+		return o, nil, usagef("nothing to trace: a COMMAND or -p PID is needed")
 	}
 	return o, q, nil
 }

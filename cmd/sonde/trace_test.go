@@ -498,3 +498,39 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
+
+// What was recorded is printed as trace would have printed it, chosen from and in another form, by anybody.
+func TestRecordReplay(t *testing.T) {
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BPF, kerneltest.RawTracepoint, kerneltest.BTF)
+	file := filepath.Join(t.TempDir(), "rec")
+	o := finish(t, sondeCommand(t, "record", "-f", "-e", "close,wait4", "-o", file, "--", kerneltest.Program(t, "tree"), "5"), "")
+	if o.code != 7 {
+		t.Fatalf("status %d: %s", o.code, o.stderr)
+	}
+	made := o.ledger(t)
+	truth := strings.Fields(o.stdout)
+	text := finish(t, sondeCommand(t, "replay", file, "-e", "close", "-o", "/dev/stdout"), "")
+	text.trace = strings.Split(text.stdout, "\n")
+	for i := 0; i < len(truth); i += 2 {
+		if n := len(text.matching(fmt.Sprintf(`^%s +close\(100%s\) += -1 EBADF`, truth[i+1], truth[i]))); n != 1 {
+			t.Errorf("level %s: %d lines", truth[i], n)
+		}
+	}
+	if len(text.matching("wait4")) != 0 || text.code != 0 {
+		t.Errorf("status %d:\n%s", text.code, text.stdout)
+	}
+	all := finish(t, sondeCommand(t, "replay", file, "--json"), "")
+	if l := all.ledger(t); l != made || !strings.Contains(all.stdout, `"wait4"`) {
+		t.Errorf("ledger %+v, was %+v; %.300s", l, made, all.stdout)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b[:len(b)-10], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if cut := finish(t, sondeCommand(t, "replay", file), ""); cut.code != 1 || !strings.Contains(cut.stderr, "cut") || !strings.Contains(cut.stderr, "close(1000)") {
+		t.Errorf("of a cut file: status %d, %s", cut.code, cut.stderr)
+	}
+}

@@ -32,6 +32,9 @@ const (
 	Exit      Kind = 18
 	Signal    Kind = 19
 	Rename    Kind = 20
+	// Tick is no event and has no body: nothing came up to its time. The kernel sends none; sessions put it into
+	// recordings.
+	Tick Kind = 21
 )
 
 // Flags of a record.
@@ -69,11 +72,11 @@ const (
 
 	SegmentHeader = 16
 	// Segment flags.
-	SegString = 1 // text; ended by a NUL in the program unless SegCut is set
-	SegCut    = 2 // the program had more than was copied
-	SegFault  = 8 // with SegCut: the rest could not be read; a later record of the call may have all of it
+	SegString = 1  // text; ended by a NUL in the program unless SegCut is set
+	SegCut    = 2  // the program had more than was copied
+	SegFault  = 8  // with SegCut: the rest could not be read; a later record of the call may have all of it
 	SegSocket = 16 // not memory: Addr is a descriptor, data is its socket's family, type and protocol (u16 each) and two zero bytes
-	SegFD     = 4 // not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call
+	SegFD     = 4  // not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call
 )
 
 // Record is one record's bytes. Its methods assume Valid.
