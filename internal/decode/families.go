@@ -15,7 +15,7 @@ var families = [][]Spec{
 	uringCalls,
 	securityCalls,
 	kernelControl,
-	fileCalls, statCalls, fdCalls, pollCalls, timeCalls,
+	fileCalls, statCalls, fdCalls, pollCalls, timeCalls, ioctlCalls,
 }
 
 // Specs returns the rows of all families by name of the call.

@@ -107,30 +107,6 @@ func (c *Cx) ioctlMacro(cmd uint32) bool {
 			return true
 		}
 	}
-	if typ == 'E' {
-		switch {
-		case cmd>>30 == 2 && nr >= 0x20 && nr < 0x40:
-			c.Call("EVIOCGBIT")
-			if nr == 0x20 {
-				c.Int(0)
-			} else {
-				c.Name(uint64(nr-0x20), constant.EvdevType)
-			}
-			c.Uint(size)
-			c.End()
-			return true
-		case cmd>>30 == 2 && nr >= 0x40 && nr < 0x80:
-			c.Call("EVIOCGABS")
-			c.Name(uint64(nr-0x40), constant.EvdevAbs)
-			c.End()
-			return true
-		case cmd>>30 == 1 && nr >= 0xc0:
-			c.Call("EVIOCSABS")
-			c.Name(uint64(nr-0xc0), constant.EvdevAbs)
-			c.End()
-			return true
-		}
-	}
 	return false
 }
 

@@ -1,4 +1,4 @@
-// Command ioctlgen writes ../ioctl_gen.go: the names of ioctl(2) commands, from the kernel's UAPI headers. A command is a
+// Command ioctlgen writes ../ioctlcmd_gen.go: the names of ioctl(2) commands, from the kernel's UAPI headers. A command is a
 // macro without arguments whose text builds a number by _IO, _IOR, _IOW, _IOWR or _IOC, or one of the older commands
 // that oldStyle lists by header, whose numbers are written out. The host's C compiler says what each is.
 //
@@ -211,5 +211,5 @@ func write(names map[uint32]map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile("ioctl_gen.go", src, 0o644)
+	return os.WriteFile("ioctlcmd_gen.go", src, 0o644)
 }

@@ -369,7 +369,7 @@ var ioctls = []Entry{
 	{"TIOCMSET", 0x5418},
 	{"TIOCGSOFTCAR", 0x5419},
 	{"TIOCSSOFTCAR", 0x541a},
-	{"FIONREAD or TIOCINQ", 0x541b},
+	{"FIONREAD", 0x541b},
 	{"TIOCLINUX", 0x541c},
 	{"TIOCCONS", 0x541d},
 	{"TIOCGSERIAL", 0x541e},
