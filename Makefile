@@ -57,8 +57,8 @@ check-generated: $(UAPI)/usr/include/linux/version.h ## fail if generate would c
 bench: build ## side by side with strace, perf and bpftrace (as root)
 	$(AS_ROOT) go run ./bench
 
-docs: ## man pages and completions from the command's own help
-	go generate ./docs/...
+docs: build ## man pages from the command's own help, in bin/man
+	bin/sonde man bin/man
 
 clean: ## what make built; the cache in ~/.cache/sonde stays
 	rm -rf bin

@@ -50,7 +50,7 @@ func ioctl(c *Cx) {
 			return
 		}
 	}
-	if arg == 0 && cmd>>30 != 0 {
+	if arg == 0 {
 		c.Ptr(0)
 		return
 	}
