@@ -1,6 +1,9 @@
 package decode
 
-import "github.com/sonde-trace/sonde/internal/syscalls"
+import (
+	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/syscalls"
+)
 
 // An ioctlFamily decodes the arguments of the ioctl(2) commands that share a type letter (_IOC_TYPE). The row of ioctl
 // finds it by the letter, after it has added the descriptor and the command.
@@ -27,7 +30,12 @@ const (
 )
 
 // ioctlFamilies are the families outside of tty, block devices, file systems and sockets.
-var ioctlFamilies = []ioctlFamily{}
+var ioctlFamilies = []ioctlFamily{
+	{typ: 0xb4, decode: decodeGpioIoctl},
+	{typ: '>', decode: decodeCounterIoctl},
+	{typ: '=', decode: decodePtpIoctl},
+	{typ: 'E', decode: decodeEvdevIoctl},
+}
 
 // findIoctlFamily returns the family of a command, or nil.
 func findIoctlFamily(cmd uint32) *ioctlFamily {
@@ -94,4 +102,83 @@ func ioctlFetches(exit bool) []syscalls.Fetch {
 		}
 	}
 	return list
+}
+
+// ioctlIn shows the structure of n bytes that the caller filled.
+func (c *Cx) ioctlIn(arg uint64, n int, show func(c *Cx, b []byte)) ioctlArg {
+	c.obj(In, arg, n, show)
+	return ioctlShown
+}
+
+// ioctlOut shows the structure of n bytes that the kernel filled.
+func (c *Cx) ioctlOut(arg uint64, n int, show func(c *Cx, b []byte)) ioctlArg {
+	if c.Entering() {
+		return ioctlWait
+	}
+	if b, ok := c.Load(Out, arg, n); ok {
+		show(c, b)
+	}
+	return ioctlShown
+}
+
+// ioctlBoth shows one structure of n bytes: members that the caller filled, then those that the kernel did.
+func (c *Cx) ioctlBoth(arg uint64, n int, in, out func(f *fields)) ioctlArg {
+	b, errno := c.Bytes(In, arg, n)
+	if b == nil {
+		c.Unreadable(arg, errno)
+		return ioctlShown
+	}
+	if c.Entering() {
+		return ioctlWait
+	}
+	f := c.begin(b)
+	in(f)
+	if o, _ := c.Bytes(Out, arg, n); o != nil && !c.Failed() {
+		f.b, f.off = o, 0
+		out(f)
+	}
+	f.end()
+	return ioctlShown
+}
+
+// ioctlChange shows the structure as the caller filled it and, when the call succeeded, => and as the kernel did.
+func (c *Cx) ioctlChange(arg uint64, n int, in, out func(c *Cx, b []byte)) ioctlArg {
+	b, errno := c.Bytes(In, arg, n)
+	if b == nil {
+		c.Unreadable(arg, errno)
+		return ioctlShown
+	}
+	if c.Entering() {
+		return ioctlWait
+	}
+	if c.Failed() {
+		in(c, b)
+		return ioctlShown
+	}
+	c.Begin(event.Node{Kind: event.KindChange})
+	in(c, b)
+	c.obj(Out, arg, n, out)
+	c.End()
+	return ioctlShown
+}
+
+// ioctlInt shows [number], a number of width bytes that the caller filled; ioctlGot one that the kernel filled.
+func (c *Cx) ioctlInt(arg uint64, width int, elem func(c *Cx, b []byte)) ioctlArg {
+	c.ref(In, arg, width, elem)
+	return ioctlShown
+}
+
+func (c *Cx) ioctlGot(arg uint64, width int, elem func(c *Cx, b []byte)) ioctlArg {
+	if c.Entering() {
+		return ioctlWait
+	}
+	c.ref(Out, arg, width, elem)
+	return ioctlShown
+}
+
+// upto is an array member of size elements of width bytes, of which n count.
+func (f *fields) upto(name string, width, size int, n uint64, elem func(c *Cx, b []byte)) {
+	b := f.take(width * size)
+	f.c.Field(name)
+	f.c.numbers(b, width, int(min(n, uint64(size))), elem)
 }
