@@ -539,6 +539,8 @@ const (
 	CauseScratch = "scratch busy"
 	// CauseReturn is a call whose entry is shown and whose return is missing for none of the other causes.
 	CauseReturn = "return not recorded"
+	// CauseEntry stands for the first two in the account of a task.
+	CauseEntry = "entry not recorded"
 )
 
 // account makes the ledger of the kernel's counters and the assembler's. A call is lost once: when its entry could not be
@@ -568,7 +570,22 @@ func (s *Session) account() error {
 	s.result.SideLost, s.result.FollowFull = c.SideLost, c.FollowFull
 	s.result.RingFull = c.EntryLostRing+c.ExitLostRing > 0
 	s.result.BlockWaits, s.result.BlockTime = c.BlockWaits, time.Duration(c.BlockNs)
-	s.result.PerTask = s.asm.perTask
+	if s.result.PerTask = s.asm.perTask; s.result.PerTask == nil {
+		return nil
+	}
+	losses, err := s.sys.Losses()
+	if err != nil {
+		return err
+	}
+	for _, x := range losses {
+		t := s.result.PerTask[x.Tid]
+		if t == nil {
+			t = new(event.Ledger)
+			s.result.PerTask[x.Tid] = t
+		}
+		t.Made += x.Count
+		t.Lost = append(t.Lost, event.Lost{Cause: CauseEntry, Count: x.Count})
+	}
 	return nil
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -153,7 +155,7 @@ func statusError(r *tracer.Result) error {
 func account(r *tracer.Result, quiet int) {
 	l := &r.Ledger
 	lost := l.LostTotal()
-	if l.Made == 0 && lost == 0 || quiet > 0 && lost == 0 && l.Balanced() {
+	if l.Made == 0 && lost == 0 || quiet > 0 && lost == 0 && l.Balanced() && r.Skipped+r.SideLost+r.FollowFull == 0 && r.PerTask == nil {
 		return
 	}
 	var b strings.Builder
@@ -172,6 +174,19 @@ func account(r *tracer.Result, quiet int) {
 		fmt.Fprintf(&b, "; this does not add up: %d are unaccounted for", int64(l.Made)-int64(l.Shown+l.Filtered+lost))
 	}
 	fmt.Fprintln(os.Stderr, b.String())
+	for _, tid := range slices.Sorted(maps.Keys(r.PerTask)) {
+		t := r.PerTask[tid]
+		fmt.Fprintf(os.Stderr, "sonde: task %d: %d calls: %d shown, %d filtered, %d lost\n", tid, t.Made, t.Shown, t.Filtered, t.LostTotal())
+	}
+	if r.Skipped > 0 {
+		fmt.Fprintf(os.Stderr, "sonde: up to %d more events, of any task, were skipped by the kernel\n", r.Skipped)
+	}
+	if r.SideLost > 0 {
+		fmt.Fprintf(os.Stderr, "sonde: %d forks, execs, ends, signals or names did not fit into their buffer\n", r.SideLost)
+	}
+	if r.FollowFull > 0 {
+		fmt.Fprintf(os.Stderr, "sonde: %d processes were not followed: too many were\n", r.FollowFull)
+	}
 	if r.RingFull {
 		fmt.Fprintf(os.Stderr, "sonde: a bigger buffer would have kept more: --buffer %dMiB; or --on-loss=block lets the target wait\n", max(1, r.RingSize>>20)*4)
 	}

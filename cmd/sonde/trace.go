@@ -35,6 +35,7 @@ type traceFlags struct {
 	argv0    string
 	buffer   string
 	onLoss   string
+	ledger   string
 	out      outputFlags
 }
 
@@ -91,6 +92,7 @@ func (f *traceFlags) register(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.env, "env", "E", nil, "set `VAR=VALUE` in the command's environment, or remove VAR")
 	fs.StringVar(&f.argv0, "argv0", "", "give the command `NAME` as its argv[0]")
 	fs.StringVar(&f.buffer, "buffer", "", "`SIZE` of the buffer in the kernel, a power of two: 32MiB (8MiB)")
+	fs.StringVar(&f.ledger, "ledger", "run", "account of calls made, shown, filtered and lost at the end: for the run, or for each task")
 	fs.StringVar(&f.onLoss, "on-loss", "warn", "what to do when records do not fit: warn, stop, or block (the target waits)")
 	// Methods of ptrace that have no meaning here are accepted, so that scripts go on working.
 	for _, name := range []string{"seccomp-bpf", "debug"} {
@@ -326,6 +328,13 @@ func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, er
 		if o.RingSize, err = parseSize(f.buffer); err != nil {
 			return o, nil, usagef("--buffer %s: %v", f.buffer, err)
 		}
+	}
+	switch f.ledger {
+	case "run":
+	case "task":
+		o.PerTask = true
+	default:
+		return o, nil, usagef("--ledger %s: run or task are possible", f.ledger)
 	}
 	switch f.onLoss {
 	case "warn":

@@ -196,7 +196,7 @@ func TestFailedOnly(t *testing.T) {
 func TestAccount(t *testing.T) {
 	prog := kerneltest.Program(t, "burst")
 	for _, flags := range [][]string{nil, {"--buffer", "64KiB"}, {"--on-loss=block"}, {"--buffer", "64KiB", "--on-loss=block"}} {
-		o := trace(t, "", append(append([]string{"-f", "-e", "getppid"}, flags...), "--", prog, "4", "50000")...)
+		o := trace(t, "", append(append([]string{"-f", "-e", "getppid", "--ledger=task"}, flags...), "--", prog, "4", "50000")...)
 		if o.code != 0 {
 			t.Fatalf("%v: status %d: %s", flags, o.code, o.stderr)
 		}
@@ -219,6 +219,12 @@ func TestAccount(t *testing.T) {
 		}
 		if total != l.shown {
 			t.Errorf("%v: %d lines, and %d said to be shown", flags, total, l.shown)
+		}
+		for i := 0; i+1 < len(truth); i += 2 {
+			m := regexp.MustCompile(`(?m)^sonde: task ` + truth[i] + `: (\d+) calls: (\d+) shown, 0 filtered, (\d+) lost$`).FindStringSubmatch(o.stderr)
+			if m == nil || m[1] != "50000" || m[2] != strconv.Itoa(lines[truth[i]]) {
+				t.Errorf("%v: the account of process %s, which has %d lines: %q", flags, truth[i], lines[truth[i]], m)
+			}
 		}
 		t.Logf("%v: %+v", flags, l)
 		if len(flags) > 0 && flags[len(flags)-1] == "--on-loss=block" && l.lost != 0 && !kerneltest.Slow() {

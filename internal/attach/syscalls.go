@@ -111,6 +111,7 @@ const (
 	maxStrLimit = 65536
 	maxProcs    = 16384 // processes followed at one time; the map is filled at once, which takes 0.13 µs each
 	maxStates   = 16384 // calls under way, where the filter needs to remember each
+	maxLosers   = 4096  // threads whose losses are counted by thread
 	fewStates   = 4096  // elsewhere only execs and the calls that something went wrong with
 )
 
@@ -185,6 +186,7 @@ func (s *Syscalls) makeMaps(gen *bpfgen.Syscalls, scratch, cpus int) error {
 		{Name: bpfgen.MapSide, Type: ebpf.RingBuf, MaxEntries: sideRing},
 		{Name: bpfgen.MapScratch, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(scratch), MaxEntries: uint32(cpus * bpfgen.Slots)},
 		{Name: bpfgen.MapStats, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.StatsSize, MaxEntries: uint32(cpus)},
+		{Name: bpfgen.MapLost, Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxLosers},
 		{Name: bpfgen.MapTable, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.TableSize, MaxEntries: 1},
 		{Name: bpfgen.MapControl, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.ControlSize, MaxEntries: 1},
 		{Name: bpfgen.MapProgs, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 4096},
@@ -497,6 +499,31 @@ func (s *Syscalls) Main() *ring.Reader { return s.main }
 
 // Side is the ring of life-cycle and signal records.
 func (s *Syscalls) Side() *ring.Reader { return s.side }
+
+// TaskLoss is how many entry records of a thread are lost.
+type TaskLoss struct {
+	Pid, Tid uint32
+	Count    uint64
+}
+
+// Losses returns the lost entry records by thread; of threads beyond the first few thousand that lost any, nothing is known.
+func (s *Syscalls) Losses() ([]TaskLoss, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, fmt.Errorf("reading the losses by thread: %w", os.ErrClosed)
+	}
+	var key, n uint64
+	var list []TaskLoss
+	it := s.maps[bpfgen.MapLost].Iterate()
+	for it.Next(&key, &n) {
+		list = append(list, TaskLoss{uint32(key >> 32), uint32(key), n})
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("reading the losses by thread: %w", err)
+	}
+	return list, nil
+}
 
 // Counters reads the counters.
 func (s *Syscalls) Counters() (Counters, error) {

@@ -179,7 +179,7 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 		p.statistics()
 		p.count(r9, lostRing)
 		if !sh.Exit {
-			p.setState(stateLost)
+			p.lostEntry()
 		}
 		p.emit(asm.Ja.Label(sent))
 	})

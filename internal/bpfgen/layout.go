@@ -9,6 +9,7 @@ const (
 	MapProcs   = "procs"   // hash tgid → u32 of Proc bits: the follow set
 	MapThreads = "threads" // hash tid → u32, only when the target filter names threads
 	MapState   = "state"   // hash tid → u32 of state bits: what the return of the current call must know
+	MapLost    = "lost"    // hash pid_tgid u64 → u64: entry records lost, by thread
 	MapTable   = "table"   // array of one value: what to do with each number, see Table
 	MapProgs   = "progs"   // program array
 	MapControl = "control" // array of one value, see Control

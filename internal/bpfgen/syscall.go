@@ -275,6 +275,20 @@ func (b *builder) setStateStored() {
 	b.bind(done)
 }
 
+// lostEntry notes that the entry record of the current call is lost: for its return, and in the account of its thread.
+// Counters in r9, pid_tgid at stPT.
+func (b *builder) lostEntry() {
+	b.setState(stateLost)
+	b.say("count the loss for the thread")
+	first, done := b.label("first"), b.label("counted")
+	b.lookup(MapLost, stPT)
+	b.emit(asm.JEq.Imm(r0, 0, first), asm.Mov.Imm(r1, 1), xadd(r0, 0, r1), asm.Ja.Label(done))
+	b.bind(first)
+	b.emit(asm.Mov.Imm(r1, 1), store(fp, stTmp, r1, u64), mapPtr(r1, MapLost), asm.Mov.Reg(r2, fp), asm.Add.Imm(r2, stPT),
+		asm.Mov.Reg(r3, fp), asm.Add.Imm(r3, stTmp), asm.Mov.Imm(r4, 0), asm.FnMapUpdateElem.Call())
+	b.bind(done)
+}
+
 // dropState removes the note of the thread at stKey and counts it off. It clobbers the caller-saved registers.
 func (b *builder) dropState() {
 	gone := b.label("gone")
@@ -398,7 +412,7 @@ func (g *gen) record(self string) {
 			g.bind(label)
 			g.count(r9, counter)
 			if !g.exit {
-				g.setState(stateLost)
+				g.lostEntry()
 			}
 			g.emit(asm.Ja.Label("exit"))
 		})
