@@ -65,10 +65,11 @@ type TextOptions struct {
 
 // Text prints one line a call in the shapes of strace. It is used by one goroutine and buffers until Flush.
 type Text struct {
-	w   io.Writer
-	o   TextOptions
-	b   []byte
-	err error
+	inNote bool // inside /* */, which do not nest
+	w      io.Writer
+	o      TextOptions
+	b      []byte
+	err    error
 
 	lineStart int // where the line being built starts in b
 	open      uint32
@@ -462,16 +463,20 @@ const toField = "inet_pton"
 // call appends a macro with its arguments; bytes that it stands for are its raw form.
 func (t *Text) call(tree event.Tree, i int) {
 	n := &tree[i]
-	bytes := len(n.Data) > 0 && t.o.Symbols != SymbolsAbbrev
+	bytes := (len(n.Data) > 0 || n.Attr&event.AttrHex != 0) && t.o.Symbols != SymbolsAbbrev
 	if bytes {
-		t.b = appendQuoted(t.b, n.Data, HexAlways)
+		if n.Attr&event.AttrHex != 0 {
+			t.hex(n.Num)
+		} else {
+			t.b = appendQuoted(t.b, n.Data, HexAlways)
+		}
 		if t.o.Symbols == SymbolsRaw {
 			return
 		}
 		t.str(" /* ")
 		old := t.o.Symbols
-		t.o.Symbols = SymbolsAbbrev
-		defer func() { t.o.Symbols = old }()
+		t.o.Symbols, t.inNote = SymbolsAbbrev, true
+		defer func() { t.o.Symbols, t.inNote = old, false }()
 	}
 	t.str(n.Sym)
 	t.b = append(t.b, '(')
@@ -695,7 +700,7 @@ func (t *Text) node(tree event.Tree, i int) {
 
 // unknown says to which set a number without a name belongs.
 func (t *Text) unknown(n *event.Node) {
-	if n.Sym != "" && t.o.Symbols != SymbolsRaw {
+	if n.Sym != "" && t.o.Symbols != SymbolsRaw && !t.inNote {
 		t.str(" /* ")
 		t.str(n.Sym)
 		t.str(" */")

@@ -197,7 +197,7 @@ func (c *Cx) iocb(b []byte, body bool) {
 
 // ioPriority adds IOPRIO_PRIO_VALUE(class, data) (linux/ioprio.h).
 func (c *Cx) ioPriority(v uint64) {
-	c.Begin(event.Node{Kind: event.KindCall, Sym: "IOPRIO_PRIO_VALUE", Num: v})
+	c.Begin(event.Node{Kind: event.KindCall, Sym: "IOPRIO_PRIO_VALUE", Num: v, Attr: event.AttrHex})
 	c.Name(v>>13, constant.AioIoprioClass)
 	c.Uint(v & 0x1fff)
 	c.End()

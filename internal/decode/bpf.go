@@ -557,7 +557,7 @@ func (f *fields) bpfProgLoad(out []byte) {
 
 // kernelVersion adds KERNEL_VERSION(a, b, c).
 func (c *Cx) kernelVersion(v uint64) {
-	c.Begin(event.Node{Kind: event.KindCall, Sym: "KERNEL_VERSION", Num: v})
+	c.Begin(event.Node{Kind: event.KindCall, Sym: "KERNEL_VERSION", Num: v, Attr: event.AttrHex})
 	c.Uint(v >> 16)
 	c.Uint(v >> 8 & 0xff)
 	c.Uint(v & 0xff)

@@ -102,7 +102,7 @@ func (c *Cx) userID(v uint64) {
 // dev is a device number in the kernel's 32-bit form, in width bytes.
 func (f *fields) dev(name string, width int) {
 	v := f.num(width)
-	f.c.Field(name).Call("makedev")
+	f.c.Field(name).Begin(event.Node{Kind: event.KindCall, Sym: "makedev", Num: v, Attr: event.AttrHex})
 	f.c.Hex(v>>8&0xfff | v>>32&^0xfff)
 	f.c.Hex(v&0xff | v>>12&0xffffff00)
 	f.c.End()

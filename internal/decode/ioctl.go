@@ -50,10 +50,6 @@ func ioctl(c *Cx) {
 			return
 		}
 	}
-	if arg == 0 {
-		c.Ptr(0)
-		return
-	}
 	c.Hex(arg)
 }
 
@@ -66,7 +62,7 @@ func (c *Cx) ioctlCommand(cmd uint32) {
 	if c.ioctlMacro(cmd) {
 		return
 	}
-	c.Call("_IOC")
+	c.commandMacro("_IOC", cmd)
 	if dir := cmd >> 30; dir == 0 {
 		c.Sym("_IOC_NONE", 0)
 	} else {
@@ -101,13 +97,18 @@ func (c *Cx) ioctlMacro(cmd uint32) bool {
 	typ, nr, size := byte(cmd>>8), byte(cmd), uint64(cmd>>16&0x3fff)
 	for i := range sizedCommands {
 		if m := &sizedCommands[i]; m.dir == cmd>>30 && m.typ == typ && m.nr == nr {
-			c.Call(m.name)
+			c.commandMacro(m.name, cmd)
 			c.Uint(size)
 			c.End()
 			return true
 		}
 	}
-	return false
+	return typ == 'E' && c.evdevCommand(cmd)
+}
+
+// commandMacro opens the macro that builds the command cmd.
+func (c *Cx) commandMacro(name string, cmd uint32) {
+	c.Begin(event.Node{Kind: event.KindCall, Sym: name, Num: uint64(cmd), Attr: event.AttrHex})
 }
 
 // ioctlArgument adds the argument of a command of terminals, files, block devices and sockets.

@@ -69,6 +69,31 @@ func evdevBits(typ byte) (s *constant.Set, most int) {
 	return nil, 0
 }
 
+// evdevCommand adds the macro of a command that asks for one axis or the bits of one event type.
+func (c *Cx) evdevCommand(cmd uint32) bool {
+	nr, size := byte(cmd), uint64(cmd>>16&0x3fff)
+	switch dir := cmd & (iocRead | iocWrite); {
+	case dir == iocWrite && nr&^0x3f == eviocsabs:
+		c.commandMacro("EVIOCSABS", cmd)
+		c.Name(uint64(nr&0x3f), constant.EvdevAbs)
+	case dir == iocRead && nr&^0x3f == eviocgabs:
+		c.commandMacro("EVIOCGABS", cmd)
+		c.Name(uint64(nr&0x3f), constant.EvdevAbs)
+	case dir == iocRead && nr&^0x1f == eviocgbit:
+		c.commandMacro("EVIOCGBIT", cmd)
+		if nr == eviocgbit {
+			c.Uint(0)
+		} else {
+			c.Name(uint64(nr&0x1f), constant.EvdevType)
+		}
+		c.Uint(size)
+	default:
+		return false
+	}
+	c.End()
+	return true
+}
+
 func decodeEvdevIoctl(c *Cx, cmd uint32, arg uint64) ioctlArg {
 	switch cmd & (iocRead | iocWrite) {
 	case iocRead:

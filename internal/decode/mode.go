@@ -44,7 +44,7 @@ func aUmode(c *Cx, i int) { c.Oct(uint64(uint16(c.Arg[i]))) }
 
 // Dev adds a device number in the kernel's encoding (new_encode_dev, include/linux/kdev_t.h).
 func (c *Cx) Dev(v uint64) {
-	c.Call("makedev")
+	c.Begin(event.Node{Kind: event.KindCall, Sym: "makedev", Num: v, Attr: event.AttrHex})
 	c.Hex(v>>8&0xfff | v>>32&^0xfff)
 	c.Hex(v&0xff | v>>12&0xffffff00)
 	c.End()
