@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/kerneltest"
@@ -87,8 +88,15 @@ func call(t *testing.T, o SyscallOptions, args ...uintptr) (enter, exit wire.Rec
 		}
 	}
 	if enter == nil || exit == nil {
-		for range 5 {
-			unix.RawSyscall6(unix.SYS_GETPPID, a[0], a[1], a[2], a[3], a[4], a[5])
+		// Does the kernel run the programs at all?
+		if stats, err := ebpf.EnableStats(0 /* BPF_STATS_RUN_TIME */); err == nil {
+			for range 5 {
+				unix.RawSyscall6(unix.SYS_GETPPID, a[0], a[1], a[2], a[3], a[4], a[5])
+			}
+			in, _ := s.entry.Stats()
+			out, _ := s.exit.Stats()
+			t.Logf("of 5 more calls: entry program ran %d times, exit program %d", in.RunCount, out.RunCount)
+			stats.Close()
 		}
 		c, err := s.Counters()
 		t.Fatalf("entry of %d bytes, exit of %d, in a batch of %d; %+v, %v", len(enter), len(exit), len(batch), c, err)

@@ -218,7 +218,13 @@ func (g *gen) end() {
 	}
 	g.reserve(wire.Exit)
 	g.emit(load(r1, fp, stComm+8, u32), store(r7, wire.HeaderSize, r1, u32), store(r7, wire.HeaderSize+4, r8, u32))
-	g.submit()
+	// The end of a process may be the end of the session: wake the reader, who waits on the ring of calls, with a record
+	// that is thrown away.
+	g.emit(asm.Mov.Reg(r1, r7), asm.Mov.Imm(r2, noWakeup), asm.FnRingbufSubmit.Call(), asm.JEq.Imm(r8, 0, "exit"),
+		mapPtr(r1, MapRing), asm.Mov.Imm(r2, 8), asm.Mov.Imm(r3, 0), asm.FnRingbufReserve.Call(), asm.JEq.Imm(r0, 0, "exit"),
+		asm.Mov.Reg(r1, r0), asm.Mov.Imm(r2, forceWakeup), asm.FnRingbufDiscard.Call())
+	g.bind("exit")
+	g.emit(asm.Mov.Imm(r0, 0), asm.Return())
 }
 
 // free handles sched_process_free(task): its ids may now be given to another task.

@@ -84,10 +84,11 @@ func New(fd, size int) (_ *Reader, err error) {
 }
 
 // Read appends all committed records to dst in ring order, back to back, and returns the extended slice. When there are
-// none it waits for a producer's wake-up or the deadline, looks again, and returns os.ErrDeadlineExceeded if nothing came.
-// Producers wake the reader only when the ring fills up, so callers read with deadlines of about 10 ms. A zero deadline waits for a wake-up
-// without limit; one in the past does not wait. At most max bytes are appended but at least one record; 0 means no limit.
-// After Close it returns os.ErrClosed.
+// none it waits for a producer's wake-up or the deadline and looks again; it returns os.ErrDeadlineExceeded if there still
+// are none: producers also wake the reader when it should look at another ring. They do so only when the ring fills up and
+// when a process ends, so callers read with deadlines of about 10 ms. A zero deadline waits for a wake-up without limit; one
+// in the past does not wait. At most max bytes are appended but at least one record; 0 means no limit. After Close it
+// returns os.ErrClosed.
 func (r *Reader) Read(dst []byte, max int, deadline time.Time) ([]byte, error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -99,17 +100,26 @@ func (r *Reader) Read(dst []byte, max int, deadline time.Time) ([]byte, error) {
 		if len(out) > len(dst) {
 			return out, nil
 		}
+		if waited {
+			return dst, os.ErrDeadlineExceeded
+		}
 		timeout := -1
 		if !deadline.IsZero() {
 			left := time.Until(deadline)
-			if left <= 0 || waited && left < time.Millisecond {
+			if left <= 0 {
 				return dst, os.ErrDeadlineExceeded
 			}
 			timeout = int((left + time.Millisecond - 1) / time.Millisecond)
 		}
 		var ev [2]unix.EpollEvent
-		if _, err := unix.EpollWait(r.epoll, ev[:], timeout); err != nil && !errors.Is(err, unix.EINTR) {
-			return dst, fmt.Errorf("waiting on the ring: %w", err)
+		for {
+			_, err := unix.EpollWait(r.epoll, ev[:], timeout)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, unix.EINTR) {
+				return dst, fmt.Errorf("waiting on the ring: %w", err)
+			}
 		}
 	}
 }
