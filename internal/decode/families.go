@@ -3,7 +3,7 @@ package decode
 // families lists the tables of all files of this package. A name stands in one of them only.
 var families = [][]Spec{
 	fileIO,
-	signals, creds, processes, memory, scheduling, prctlCalls, misc, futexes, sysvIPC, mqueues,
+	signals, creds, processes, memory, scheduling, prctlCalls, misc, futexes, sysvIPC, mqueues, ptraceCalls,
 	bpfCalls,
 	perfCalls,
 	seccompCalls,

@@ -178,7 +178,7 @@ func aNodemask(m Moment, bits int) arg {
 			return
 		}
 		c.list(m, c.Arg[i], n, c.ABI.PtrSize, func(c *Cx, b []byte) {
-			c.Add(event.Node{Kind: event.KindHex, Num: peek(b, 0, len(b)), Errno: uint16(2*len(b) + 2)})
+			c.Add(event.Node{Kind: event.KindHex, Num: peek(b, 0, len(b)), Errno: uint16(2 * len(b))})
 		})
 	}
 }

@@ -73,7 +73,7 @@ var misc = []Spec{
 		Decode: func(c *Cx) {
 			args(aName(constant.RebootMagic1), aName(constant.RebootMagic2), aName(constant.RebootCmd))(c)
 			if uint32(c.Arg[2]) == rebootRestart2 {
-				c.text(In, c.Arg[3], min(c.limit(), 255), 0)
+				c.rebootText(c.Arg[3])
 			}
 		}},
 	{Name: "syslog", Exit: takes(syscalls.Buf(1, syscalls.Ret()).If(0, 2, 3, 4)), Decode: syslog},
@@ -196,9 +196,7 @@ func aRseq(c *Cx, i int) {
 	f.u1("granted")
 	f.x2("__reserved")
 	c.End()
-	if len(b) >= rseqMin+1 {
-		f.x1("__reserved")
-	}
+	f.x1("__reserved")
 	f.end()
 }
 
@@ -295,6 +293,10 @@ func syslog(c *Cx) {
 		if name, ok := constant.SyslogLevel.Name(level); ok {
 			c.Add(event.Node{Kind: event.KindSym, Sym: name, Num: level, Attr: event.AttrVerbose | event.AttrDecimal})
 		} else {
+			if level == 8 { // one above the last, so that all are shown
+				c.Add(event.Node{Kind: event.KindSym, Sym: "LOGLEVEL_DEBUG+1", Num: level, Attr: event.AttrVerbose | event.AttrDecimal})
+				return
+			}
 			c.Add(event.Node{Kind: event.KindInt, Num: uint64(int64(int32(level))), Sym: constant.SyslogLevel.Prefix})
 		}
 	default:
@@ -329,4 +331,14 @@ func getThreadArea(c *Cx) {
 		c.userDescRest(b)
 	}
 	c.End()
+}
+
+// rebootText adds the command that is given to what comes after: the kernel reads at most 255 bytes of it.
+func (c *Cx) rebootText(addr uint64) {
+	const most = 255
+	if b, _, _ := c.Mem(In, addr, most); len(b) == most && c.limit() >= most {
+		c.Add(event.Node{Kind: event.KindString, Data: b, Attr: event.AttrTruncated})
+		return
+	}
+	c.Text(In, addr)
 }

@@ -96,11 +96,11 @@ func (c *Cx) mqAttr(m Moment, addr uint64, named bool) {
 // SigeventAt adds the struct sigevent at addr, include/uapi/asm-generic/siginfo.h: a value, a signal, a way of telling,
 // and what that needs.
 func (c *Cx) SigeventAt(m Moment, addr uint64) {
-	b, ok := c.Load(m, addr, sigeventSize)
+	w := c.ABI.PtrSize
+	b, ok := c.Load(m, addr, 8+3*w) // what is shown of it
 	if !ok {
 		return
 	}
-	w := c.ABI.PtrSize
 	value, signo, notify := peek(b, 0, w), U32(b, w), U32(b, w+4)
 	rest := b[w+8:]
 	c.Struct()

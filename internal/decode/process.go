@@ -314,21 +314,15 @@ func (c *Cx) cloneTail(addr, known, size uint64) {
 		return
 	}
 	b, _, _ := c.Mem(In, addr, int(min(size, 4096)))
-	if uint64(len(b)) <= known {
-		c.More()
-		c.Add(event.Node{Kind: event.KindNote, Num: addr + known})
+	if uint64(len(b)) < min(size, 4096) {
+		c.Sym("???", 0)
 		return
 	}
 	tail := b[known:]
-	if allZero(tail) {
-		return
+	if !allZero(tail) {
+		c.Add(event.Node{Kind: event.KindBytes, Data: tail, Num: uint64(len(tail)), Attr: event.AttrHex | event.AttrPath,
+			Sym: "/* " + sprintBytes(int(known), len(b)-1) + " */ "})
 	}
-	if c.Opt.Abbrev {
-		c.More()
-		return
-	}
-	c.Builder.Note(sprintBytes(int(known), len(b)-1))
-	c.Add(event.Node{Kind: event.KindBytes, Data: tail, Num: uint64(len(tail)), Attr: event.AttrHex | event.AttrPath})
 }
 
 // aWaitStatus shows the status that wait(2) fills: [{WIFEXITED(s) && WEXITSTATUS(s) == 0}].

@@ -19,8 +19,8 @@ func (c *Cx) userDesc(b []byte) {
 
 // userDescRest adds what follows the number.
 func (c *Cx) userDescRest(b []byte) {
-	c.Field("base_addr").Add(event.Node{Kind: event.KindHex, Num: uint64(U32(b, 4)), Errno: 10})
-	c.Field("limit").Add(event.Node{Kind: event.KindHex, Num: uint64(U32(b, 8)), Errno: 10})
+	c.Field("base_addr").Add(event.Node{Kind: event.KindHex, Num: uint64(U32(b, 4)), Errno: 8})
+	c.Field("limit").Add(event.Node{Kind: event.KindHex, Num: uint64(U32(b, 8)), Errno: 8})
 	v := U32(b, 12)
 	bits := func(name string, shift, n int) { c.Field(name).Uint(uint64(v >> shift & (1<<n - 1))) }
 	bits("seg_32bit", 0, 1)
