@@ -15,7 +15,7 @@ var families = [][]Spec{
 	uringCalls,
 	securityCalls,
 	kernelControl,
-	fileCalls, statCalls, fdCalls, pollCalls, timeCalls, ioctlCalls,
+	fileCalls, statCalls, fdCalls, pollCalls, timeCalls, ioctlCalls, xattrCalls, mountCalls,
 }
 
 // Specs returns the rows of all families by name of the call.

@@ -135,7 +135,6 @@ var fileCalls = []Spec{
 	{Name: "umount2", Enter: path0, Decode: args(aPath, aFlags(constant.UmountFlags))},
 	{Name: "umount", Enter: path0, Decode: onePath},
 	{Name: "swapoff", Enter: path0, Decode: onePath},
-	{Name: "acct", Enter: path0, Decode: onePath},
 }
 
 func openat2(c *Cx) {

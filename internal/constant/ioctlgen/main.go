@@ -44,6 +44,7 @@ var oldStyle = map[string]string{
 }
 
 var builds = regexp.MustCompile(`(?m)^#\s*define\s+([A-Z][A-Za-z0-9_]+)\s+\(?(_IO|_IOR|_IOW|_IOWR|_IOC|[A-Z0-9]+_IOC?[RW]*|[A-Z0-9_]*IO[RW]*)\s*\(`)
+
 // defines leaves out macros that are other names of a macro.
 var defines = regexp.MustCompile(`(?m)^#\s*define\s+([A-Z][A-Za-z0-9_]+)\s+(?:[0-9(]|_IO|[A-Z0-9_]+\s*\(|\(?[A-Z0-9_]+\s*[+|])`)
 
