@@ -142,6 +142,11 @@ func (r *Reader) drain(dst []byte, max int) []byte {
 				return dst
 			}
 			n := uint64(h & lenMask)
+			if cons+headerSize+n > prod {
+				// Never seen: the kernel publishes whole records. Whatever is there cannot be told apart any more.
+				atomic.StoreUint64(r.cons, prod)
+				return dst
+			}
 			if h&discardBit == 0 {
 				if max > 0 && len(dst) > start && len(dst)-start+int(n) > max {
 					atomic.StoreUint64(r.cons, cons)
