@@ -130,6 +130,14 @@ func (t *table) table() []byte {
 		put(bpfgen.EnterRow(r.abi), slot, word)
 		put(bpfgen.ExitRow(r.abi), slot, bpfgen.ExitWord(r.call.ABI, r.call.Nr, prog(r.exit), prog(r.retry)))
 		any(slot, word)
+		if nr, ok := bpfgen.ExecReturn(r.call.ABI); ok && bpfgen.IsExec(r.call.ABI, r.call.Nr) {
+			// Where execve is not selected itself, its returns are sent for the sake of execveat, and dropped by the reader.
+			at := bpfgen.Slot(r.call.ABI, nr)
+			if binary.LittleEndian.Uint32(value[bpfgen.ExitRow(r.abi)+4*at:]) == 0 {
+				put(bpfgen.ExitRow(r.abi), at, bpfgen.ExitWord(r.call.ABI, nr, -1, -1))
+				any(at, bpfgen.Selected|bpfgen.ExecCall)
+			}
+		}
 		if bpfgen.IsSigreturn(r.call.ABI, r.call.Nr) {
 			// It returns with its number forgotten.
 			put(bpfgen.ExitRow(r.abi), bpfgen.OtherSlot, bpfgen.ExitWord(r.call.ABI, r.call.Nr, -1, -1))

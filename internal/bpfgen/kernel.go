@@ -108,6 +108,20 @@ func IsExec(abi string, nr uint32) bool {
 	return false
 }
 
+// ExecReturn is the number under which every successful exec of an ABI returns: x86 pretends that the call was execve
+// (arch/x86/kernel/process_64.c, set_personality_64bit).
+func ExecReturn(abi string) (nr uint32, ok bool) {
+	switch abi {
+	case "amd64":
+		return 59, true
+	case "i386":
+		return 11, true
+	case "x32":
+		return 520, true
+	}
+	return 0, false
+}
+
 // IsSigreturn reports whether the kernel forgets the number of the call before it returns: sigreturn and rt_sigreturn.
 func IsSigreturn(abi string, nr uint32) bool {
 	switch abi {
