@@ -51,6 +51,7 @@ type Event struct {
 	Args     Tree   // the arguments in order; TypeSignal: the siginfo
 	NArgs    int    // number of top-level values in Args
 	Resume   int    // PhaseResumed, PhaseUnfinished: how many arguments the unfinished line showed
+	MovedTo  uint32 // PhaseUnfinished: the thread goes on under this id, the leader's, because it executed a program
 	Ret      int64  // as the kernel returned it
 	RetTree  Tree   // how to print Ret when it is not a plain number; empty otherwise
 	RetNote  string // explanation shown after the value in parentheses: flags, Timeout; empty for most

@@ -331,6 +331,12 @@ func (t *Text) syscall(e *event.Event) {
 	}
 	switch e.Phase {
 	case event.PhaseUnfinished:
+		if e.MovedTo != 0 {
+			t.str(" <pid changed to ")
+			t.b = strconv.AppendUint(t.b, uint64(e.MovedTo), 10)
+			t.str(" ...>\n")
+			return
+		}
 		if e.NArgs > 0 {
 			t.str(", ")
 		}

@@ -85,6 +85,7 @@ type item struct {
 	done        bool   // nothing more will come
 	split       bool   // an unfinished event was given to the sink
 	dropped     bool   // gave all it had to the sink or was filtered
+	moved       *item  // what follows of this call, under another thread id
 	shown       int    // arguments that the unfinished event showed
 	phase       event.Phase
 	enterBuf    []byte // own copies, kept from use to use
@@ -322,8 +323,15 @@ func (a *assembler) supersede(t *task, old uint32, r wire.Record) {
 	}
 	if o := a.tasks[old]; o != nil {
 		t.pending, t.seen, t.comm = o.pending, o.seen, o.comm
-		if t.pending != nil {
-			t.pending.task = t
+		if p := t.pending; p != nil {
+			p.task = t
+			if p.call.show && !p.split {
+				// Its line ends here, as this thread does; the rest follows under the leader's id.
+				rest := a.item(p.enter, t)
+				rest.ac, rest.call, rest.split = p.ac, p.call, true
+				rest.keep()
+				p.done, p.moved, t.pending = true, rest, rest
+			}
 		}
 		o.pending = nil
 		a.forget(o)
@@ -362,7 +370,10 @@ func (a *assembler) drain() {
 			continue
 		}
 		a.advance()
-		if it.call != nil {
+		if it.moved != nil {
+			a.unfinished(it)
+			it.moved.shown, it.moved.dropped = it.shown, it.dropped
+		} else if it.call != nil {
 			a.emitCall(it)
 		} else if !it.dropped {
 			a.emitLife(it)
@@ -549,6 +560,9 @@ func (a *assembler) unfinished(it *item) {
 	e.Args = a.cx.Nodes
 	e.NArgs = countTop(e.Args)
 	e.Resume = e.NArgs
+	if it.moved != nil {
+		e.MovedTo = it.task.tid
+	}
 	it.shown = e.NArgs
 	if a.filter != nil && !a.filter(e) {
 		it.dropped = true

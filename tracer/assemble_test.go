@@ -229,7 +229,7 @@ func TestAssemble(t *testing.T) {
 		{"exec by a side thread while the leader is in a call", []wire.Record{
 			enterRec(1, 1, 1, nrPause), forkRec(1.1, 1, 1, 1, 2), enterRec(1.2, 1, 2, nrExecve), endRec(1.5, 1, 1, 0, false),
 			execRec(1.6, 1, 2, "true"), exitRec(1.7, 1, 1, nrExecve, 0), enterRec(2, 1, 1, nrGetpid), exitRec(2.1, 1, 1, nrGetpid, 1)},
-			[]string{"1 pause entry-only", "1 fork 2", "2 execve = 0", "1 exec by 2 true", "1 getpid = 1"}},
+			[]string{"1 pause entry-only", "1 fork 2", "2 execve unfinished", "1 exec by 2 true", "1 execve resumed = 0", "1 getpid = 1"}},
 		{"the same, slowly", []wire.Record{
 			enterRec(1, 1, 1, nrPause), forkRec(1.1, 1, 1, 1, 2), quietAt(150), enterRec(151, 1, 2, nrExecve), quietAt(300), endRec(301, 1, 1, 0, false),
 			execRec(302, 1, 2, "true"), exitRec(303, 1, 1, nrExecve, 0)},

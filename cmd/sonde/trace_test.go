@@ -265,11 +265,14 @@ func TestExecBySideThread(t *testing.T) {
 	if o.code != 0 || len(ids) != 2 {
 		t.Fatalf("status %d, stdout %q: %s", o.code, o.stdout, o.stderr)
 	}
-	if got := o.matching(`^` + ids[1] + ` +execve\("/proc/self/exe"`); len(got) != 1 {
+	if got := o.matching(`^` + ids[1] + ` +execve\("/proc/self/exe".* <pid changed to ` + ids[0] + ` \.\.\.>$`); len(got) != 1 {
 		t.Errorf("no execve by thread %s:\n%s", ids[1], tail(o.trace))
 	}
 	if got := o.matching(`^` + ids[0] + ` +\+\+\+ superseded by execve in pid ` + ids[1] + ` \+\+\+$`); len(got) != 1 {
 		t.Errorf("not superseded:\n%s", tail(o.trace))
+	}
+	if got := o.matching(`^` + ids[0] + ` +<\.\.\. execve resumed>\) += 0$`); len(got) != 1 {
+		t.Errorf("the execve does not return under the leader's id:\n%s", tail(o.trace))
 	}
 	if got := o.matching(`\+\+\+ exited with 0 \+\+\+$`); len(got) != 1 {
 		t.Errorf("%d ends, want 1:\n%s", len(got), tail(o.trace))
