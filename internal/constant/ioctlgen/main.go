@@ -101,6 +101,7 @@ func ofHeader(include, header, path string) (map[string]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
+	text = bytes.ReplaceAll(text, []byte("\\\n"), []byte(" ")) // definitions of several lines
 	set := make(map[string]bool)
 	for _, m := range builds.FindAllSubmatch(text, -1) {
 		set[string(m[1])] = true
