@@ -141,6 +141,21 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// TestFollowByName: children are followed through parents that the filter does not show.
+func TestFollowByName(t *testing.T) {
+	o := all()
+	o.Target.AllowComms = []string{"exe"} // the name that /proc/self/exe gives
+	s := open(t, o)
+	sh := exec.Command("/bin/sh", "-c", "/proc/"+fmt.Sprint(os.Getpid())+"/exe; true")
+	sh.Env = append(os.Environ(), targetEnv+"=tree 0")
+	calls, _ := run(t, s, sh)
+	got := tell(calls, nil)
+	if got.enters[unix.SYS_GETPPID] != 1 || len(got.tasks) != 1 {
+		t.Errorf("%d marks by %d processes, want 1 by 1", got.enters[unix.SYS_GETPPID], len(got.tasks))
+	}
+	balance(t, s, calls)
+}
+
 // TestFailedExec: what the child does before an exec that fails is not shown, the exec is.
 func TestFailedExec(t *testing.T) {
 	s := open(t, all())

@@ -98,6 +98,14 @@ func (g *gen) set(name string, value func(), full string) {
 		asm.Mov.Imm(r4, 0), asm.FnMapUpdateElem.Call(), asm.JNE.Imm(r0, 0, full))
 }
 
+// known applies the tests of user, name and cgroup to the life of tasks outside of a follow set. Within one it is told whole:
+// who passes now may have a parent, or a former name, that does not.
+func (g *gen) known() {
+	if !g.Target.Procs {
+		g.identity(&g.Target, "exit")
+	}
+}
+
 // fork handles task_newtask(task, clone_flags), in the parent before the child first runs.
 func (g *gen) fork(follow bool) {
 	g.emit(asm.FnGetCurrentPidTgid.Call(), asm.Mov.Reg(r8, r0))
@@ -112,7 +120,7 @@ func (g *gen) fork(follow bool) {
 		})
 	}
 	g.tasks(&g.Target, "exit")
-	g.identity(&g.Target, "exit")
+	g.known()
 	g.emit(asm.Mov.Imm(r8, 0))
 	if follow {
 		g.emit(asm.Mov.Imm(r8, 1))
@@ -175,7 +183,7 @@ func (g *gen) exec() {
 	})
 	g.emit(load(r0, fp, stPT, u64))
 	g.tasks(&g.Target, "exit")
-	g.identity(&g.Target, "exit")
+	g.known()
 	if g.Target.Procs {
 		g.say("the command runs: its calls are shown from here")
 		active := g.label("active")
@@ -195,7 +203,7 @@ func (g *gen) exec() {
 func (g *gen) end() {
 	g.emit(asm.FnGetCurrentPidTgid.Call())
 	g.tasks(&g.Target, "exit")
-	g.identity(&g.Target, "exit")
+	g.known()
 	t := g.Kernel.Task
 	g.emit(load(r8, r6, 0, u64))
 	g.member(r8, t.Signal, stTmp, 8)
