@@ -52,6 +52,20 @@ type outputFlags struct {
 	summary    summaryFlags
 }
 
+// stampFlag counts -t, and takes a format as --absolute-timestamps does.
+type stampFlag struct{ o *outputFlags }
+
+func (s *stampFlag) String() string { return "" }
+func (s *stampFlag) Type() string   { return "" }
+func (s *stampFlag) Set(v string) error {
+	if v == "+1" {
+		s.o.stamps++
+		return nil
+	}
+	s.o.stampSpec = strings.TrimPrefix(v, "=")
+	return nil
+}
+
 type summaryFlags struct {
 	only, also bool
 	sort       string
@@ -67,7 +81,8 @@ func (o *outputFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.alwaysPids, "always-show-pid", false, "show the task's id in every line")
 	fs.BoolVar(&o.json, "json", false, "one JSON object a line; to stdout without -o")
 	fs.IntVarP(&o.column, "columns", "a", 40, "put results at column `N`")
-	fs.CountVarP(&o.stamps, "timestamps", "t", "time of day; -tt with microseconds, -ttt as seconds since 1970")
+	fs.VarP(&stampFlag{o}, "timestamps", "t", "time of day; -tt with microseconds, -ttt as seconds since 1970; or =`FORMAT,PRECISION`")
+	fs.Lookup("timestamps").NoOptDefVal = "+1"
 	fs.StringVar(&o.stampSpec, "absolute-timestamps", "", "`FORMAT[,PRECISION]`: none, time, unix; s, ms, us, ns")
 	fs.Lookup("absolute-timestamps").NoOptDefVal = "time"
 	fs.BoolVarP(&o.relative, "relative", "r", false, "time since the line before")

@@ -69,7 +69,7 @@ func (f *traceFlags) registerChoice(cmd *cobra.Command) {
 	fs.StringVarP(&f.strLimit, "string-limit", "s", "", "show at most `N` bytes of strings (256; at most 65536)")
 	fs.BoolVarP(&f.verbose, "no-abbrev", "v", false, "show structures in full")
 	// Long forms of strace that say the same as -e NAME=….
-	for _, name := range []string{"trace", "signal", "status", "abbrev", "verbose", "raw", "decode-pids"} {
+	for _, name := range []string{"trace", "signal", "status", "abbrev", "verbose", "raw", "decode-pids", "inject", "fault"} {
 		fs.Var(&exprFlag{f: f, name: name}, name, "same as -e "+name+"=")
 	}
 	fs.Var(&exprFlag{f: f, name: "quiet"}, "quiet", "same as -e quiet=")
