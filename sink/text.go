@@ -57,8 +57,10 @@ type TextOptions struct {
 	Symbols    Symbols
 	// Signals are those to show; nil is all.
 	Signals map[int]bool
-	NoExits bool // leave out +++ exited lines (-qq)
-	Colour  bool
+	// NoSuperseded leaves out the lines of leaders that another thread's execve ends (--quiet=thread-execve).
+	NoSuperseded bool
+	NoExits      bool // leave out +++ exited lines (-qq)
+	Colour       bool
 	// Wall turns the time of an event into a time of day.
 	Wall func(monotonic uint64) time.Time
 }
@@ -118,13 +120,16 @@ func (t *Text) Event(e *event.Event) error {
 			t.tasks++
 		}
 	case event.TypeExec:
-		if e.OldTid != e.Task.Tid {
+		if e.OldTid == e.Task.Tid {
+			break
+		}
+		if !t.o.NoSuperseded {
 			t.begin(e)
 			t.str("+++ superseded by execve in pid ")
 			t.b = strconv.AppendUint(t.b, uint64(e.OldTid), 10)
 			t.str(" +++\n")
-			t.tasks--
 		}
+		t.tasks--
 	case event.TypeExit:
 		if !t.o.NoExits {
 			t.exit(e)
@@ -337,8 +342,8 @@ func (t *Text) syscall(e *event.Event) {
 			t.str(" ...>\n")
 			return
 		}
-		if e.NArgs > 0 {
-			t.str(", ")
+		if e.NArgs > 0 && (t.o.ParamName == nil || t.o.ParamName(e.ABI, e.Nr, e.NArgs) != "") {
+			t.str(", ") // others follow at the return
 		}
 		t.opened, t.open, t.openCol = true, e.Task.Tid, len(t.b)-t.lineStart
 		return

@@ -231,6 +231,7 @@ func (o *outputFlags) resolve() (t sink.TextOptions, err error) {
 	}
 	t.FDs = o.fds > 0
 	t.NoExits = o.quiet >= 2
+	t.NoSuperseded = o.quiet >= 3
 	switch o.colour {
 	case "auto", "always", "never":
 	default:
@@ -391,6 +392,9 @@ func (o *outputFlags) build(q *qualifiers, several bool, tasks int, clock tracer
 	}
 	t.Wall, t.Tasks = clock.Time, tasks
 	if q != nil {
+		if q.quiet["thread-execve"] {
+			t.NoSuperseded = true
+		}
 		if q.quiet["exit"] {
 			t.NoExits = true
 		}
