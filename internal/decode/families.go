@@ -15,7 +15,7 @@ var families = [][]Spec{
 	uringCalls,
 	securityCalls,
 	kernelControl,
-	fileCalls, statCalls, fdCalls, pollCalls, timeCalls, ioctlCalls, xattrCalls, mountCalls,
+	fileCalls, statCalls, fdCalls, pollCalls, timeCalls, ioctlCalls, xattrCalls, mountCalls, notifyCalls, clockCalls, quotaCalls,
 }
 
 // Specs returns the rows of all families by name of the call.
