@@ -65,7 +65,7 @@ func mountAttr(c *Cx, i int) {
 			} else {
 				c.FD(fd)
 			}
-			c.unknownTail(In, addr, mountAttrSize, size)
+			c.tail(In, addr, mountAttrSize, min(size, pageSize))
 			f.end()
 		})
 	}
@@ -136,7 +136,7 @@ func mntIDReq(c *Cx, list bool) {
 		if size >= mntIDReqSize1 {
 			f.x8("mnt_ns_id")
 		}
-		c.unknownTail(In, addr, mntIDReqSize1, size)
+		c.tail(In, addr, mntIDReqSize1, min(size, pageSize))
 	})
 }
 

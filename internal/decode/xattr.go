@@ -27,29 +27,6 @@ func (c *Cx) attrValue(m Moment, addr uint64, size int64) {
 	}
 }
 
-// unknownTail adds what follows the known members of an extensible structure, when it is not all zero: the bytes from known up
-// to size, of which the program gave the structure.
-func (c *Cx) unknownTail(m Moment, addr, known, size uint64) {
-	if size = min(size, pageSize); known >= size {
-		return
-	}
-	b, _, _ := c.mem(m, addr, int(size))
-	if uint64(len(b)) < size {
-		c.Add(event.Node{Kind: event.KindUnreadable})
-		return
-	}
-	b = b[known:]
-	if allZero(b) {
-		return
-	}
-	n := event.Node{Kind: event.KindBytes, Data: b, Num: uint64(len(b)), Attr: event.AttrHex,
-		Sym: "/* " + sprintBytes(int(known), int(size)-1) + " */ "}
-	if limit := c.limit(); len(b) > limit {
-		n.Data, n.Attr = b[:limit], n.Attr|event.AttrTruncated
-	}
-	c.Add(n)
-}
-
 // setxattr adds name, value, size and flags from argument 1 on.
 func setxattr(c *Cx) {
 	c.Text(In, c.Arg[1])
@@ -104,7 +81,7 @@ func xattrArgs(c *Cx, known bool, valueAt Moment) {
 		}
 		c.Field("size").Uint(length)
 		f.flags("flags", 4, constant.XattrFlags)
-		c.unknownTail(In, addr, xattrArgsSize, size)
+		c.tail(In, addr, xattrArgsSize, min(size, pageSize))
 		f.end()
 	})
 }
@@ -142,7 +119,7 @@ func fileAttr(c *Cx, m Moment) {
 		}
 		f.x4("fa_projid")
 		f.u4("fa_cowextsize")
-		c.unknownTail(m, addr, fileAttrSize, size)
+		c.tail(m, addr, fileAttrSize, min(size, pageSize))
 		f.end()
 	}
 	c.Uint(size)
