@@ -49,7 +49,7 @@ const (
 	AttrOctal                      // KindSym, KindFlags: raw form is octal
 	AttrIndexed                    // a child whose Name is an array index: [NAME]=value
 	AttrPath                       // KindString is a file name: never cut by the string limit
-	AttrHex                        // KindString, KindBytes: every byte is shown as \xNN; KindCall: Num is the raw form
+	AttrHex                        // KindString, KindBytes: every byte is shown as \xNN; KindCall: Num is the raw form, decimal with AttrDecimal
 	AttrVerbose                    // KindSym, KindFlags: the number is always shown, with the name beside it
 )
 

@@ -476,9 +476,12 @@ func (t *Text) call(tree event.Tree, i int) {
 	n := &tree[i]
 	bytes := (len(n.Data) > 0 || n.Attr&event.AttrHex != 0) && t.o.Symbols != SymbolsAbbrev
 	if bytes {
-		if n.Attr&event.AttrHex != 0 {
+		switch {
+		case n.Attr&(event.AttrHex|event.AttrDecimal) == event.AttrHex|event.AttrDecimal:
+			t.b = strconv.AppendUint(t.b, n.Num, 10)
+		case n.Attr&event.AttrHex != 0:
 			t.hex(n.Num)
-		} else {
+		default:
 			t.b = appendQuoted(t.b, n.Data, HexAlways)
 		}
 		if t.o.Symbols == SymbolsRaw {

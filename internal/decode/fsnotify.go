@@ -111,6 +111,15 @@ func handleAt(arg, n int) fetches {
 		Len: syscalls.Length{Number: syscalls.Mem(n, 0, 4), Max: maxHandleSize}}}
 }
 
+// aSecretFlags are flags of memfd_secret(2): those without a name have no prefix either.
+func aSecretFlags(c *Cx, i int) {
+	at := c.Len()
+	c.Flags(uint64(uint32(c.Arg[i])), constant.DupFlags)
+	if n := &c.Nodes[at]; n.Kind == event.KindHex {
+		n.Sym = ""
+	}
+}
+
 // notifyCalls watch file systems, and name files without a path.
 var notifyCalls = []Spec{
 	{Name: "fanotify_init", RetFD: true, Decode: args(aFanInit, aOpenFlags), Ret: retFD},
@@ -118,5 +127,5 @@ var notifyCalls = []Spec{
 	{Name: "name_to_handle_at", Enter: fetches{path(1), syscalls.Fixed(2, handleHeadSize)},
 		Exit: append(handleAt(2, 0), syscalls.Fixed(3, 8)), Decode: nameToHandle},
 	{Name: "open_by_handle_at", RetFD: true, Enter: handleAt(1, 0), Decode: openByHandle, Ret: retFD},
-	{Name: "memfd_secret", RetFD: true, Decode: args(aFlags(constant.DupFlags)), Ret: retFD},
+	{Name: "memfd_secret", RetFD: true, Decode: args(aSecretFlags), Ret: retFD},
 }

@@ -22,7 +22,7 @@ const (
 
 // quotaCmd adds QCMD(command, type).
 func quotaCmd(c *Cx, v uint32) {
-	c.Begin(event.Node{Kind: event.KindCall, Sym: "QCMD", Num: uint64(v)})
+	c.Begin(event.Node{Kind: event.KindCall, Sym: "QCMD", Num: uint64(v), Attr: event.AttrHex | event.AttrDecimal})
 	c.Name(uint64(v>>quotaCmdShift), constant.QuotaCmd)
 	c.Name(uint64(v&quotaTypeMask), constant.QuotaType)
 	c.End()

@@ -51,38 +51,6 @@ func timex(c *Cx, i int) {
 	}
 }
 
-// sigevent adds struct sigevent at addr, include/uapi/asm-generic/siginfo.h.
-func aSigevent(c *Cx, i int) {
-	w := c.ABI.PtrSize
-	c.obj(In, c.Arg[i], w+8+2*w, func(c *Cx, b []byte) {
-		const signal, thread, threadID = 0, 2, 4
-		value, signo, notify := c.Word(b, 0), U32(b, w), U32(b, w+4)
-		c.Struct()
-		if value != 0 {
-			c.Field("sigev_value").Struct()
-			c.Field("sival_int").Int(int64(int32(value)))
-			c.Field("sival_ptr").Ptr(value)
-			c.End()
-		}
-		c.Field("sigev_signo")
-		if notify == signal || notify == thread || notify == threadID {
-			c.Signal(uint64(signo))
-		} else {
-			c.Uint(uint64(signo))
-		}
-		c.Field("sigev_notify")
-		c.Name(uint64(notify), constant.SigevNotify)
-		switch notify {
-		case threadID:
-			c.Field("sigev_notify_thread_id").Int(I32(b, w+8))
-		case thread:
-			c.Field("sigev_notify_function").Ptr(c.Word(b, w+8))
-			c.Field("sigev_notify_attributes").Ptr(c.Word(b, w+8+w))
-		}
-		c.End()
-	})
-}
-
 // aTms adds struct tms: times in ticks of 1/100 s (USER_HZ).
 func aTms(c *Cx, i int) {
 	w := c.ABI.PtrSize
@@ -110,8 +78,8 @@ var clockCalls = []Spec{
 	{Name: "adjtimex", Exit: timexAt0, Decode: args(out(timex))},
 	{Name: "clock_adjtime", Exit: timexAt1, Decode: clockAdj},
 	{Name: "clock_adjtime64", Exit: timexAt1, Decode: clockAdj},
-	{Name: "timer_create", Enter: fetches{syscalls.Fixed(1, 32)}, Exit: fetches{syscalls.Fixed(2, 4)},
-		Decode: args(aClock, aSigevent, out(func(c *Cx, i int) { c.ref(Out, c.Arg[i], 4, intNumber) }))},
+	{Name: "timer_create", Enter: fetches{syscalls.Fixed(1, sigeventSize)}, Exit: fetches{syscalls.Fixed(2, 4)},
+		Decode: args(aClock, func(c *Cx, i int) { c.SigeventAt(In, c.Arg[i]) }, out(func(c *Cx, i int) { c.ref(Out, c.Arg[i], 4, intNumber) }))},
 	{Name: "times", Exit: fetches{syscalls.Fixed(0, 32)}, Decode: args(out(aTms))},
 	{Name: "stime", Enter: fetches{syscalls.Fixed(0, 8)}, Decode: args(func(c *Cx, i int) {
 		w := c.ABI.PtrSize
