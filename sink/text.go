@@ -123,6 +123,12 @@ func (t *Text) Event(e *event.Event) error {
 		if e.OldTid == e.Task.Tid {
 			break
 		}
+		if t.opened && t.open == e.OldTid {
+			t.str(" <pid changed to ")
+			t.b = strconv.AppendUint(t.b, uint64(e.Task.Tid), 10)
+			t.str(" ...>\n")
+			t.opened = false
+		}
 		if !t.o.NoSuperseded {
 			t.begin(e)
 			t.str("+++ superseded by execve in pid ")
