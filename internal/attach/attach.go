@@ -97,9 +97,6 @@ func wantSockets(calls []SyscallPlan) bool {
 // describeKernel finds out what the generator must know: always, for the names of descriptors, for the kinds of sockets.
 func describeKernel(files, sockets bool) (bpfgen.Kernel, error) {
 	k := bpfgen.Kernel{Arch: runtime.GOARCH}
-	if _, _, ok := bpfgen.ABIIndex(k.Arch, k.Arch); !ok {
-		return k, fmt.Errorf("tracing on %s: not supported; amd64 and arm64 are", k.Arch)
-	}
 	raw, release, err := mapBTF(btfPath)
 	if err != nil {
 		return k, err

@@ -51,7 +51,8 @@ var btfTail = [...]struct{ once, each int }{
 // types costs as much as a whole short trace.
 type btfScan struct {
 	types, strings []byte
-	offsets        []uint32 // offset of type id-1 in types
+	offsets        []uint32          // offset of type id-1 in types
+	found          map[string]uint32 // ids of structures that were asked for
 }
 
 var errBTF = errors.New("malformed BTF")
@@ -68,7 +69,7 @@ func scanBTF(raw []byte) (*btfScan, error) {
 	if typesEnd > n || strsEnd > n {
 		return nil, fmt.Errorf("%w: a section ends behind the data", errBTF)
 	}
-	s := &btfScan{types: raw[types:typesEnd], strings: raw[strs:strsEnd]}
+	s := &btfScan{types: raw[types:typesEnd], strings: raw[strs:strsEnd], found: make(map[string]uint32)}
 	s.offsets = make([]uint32, 0, min(len(s.types)/24, 1<<20))
 	for off := 0; off < len(s.types); {
 		if len(s.types)-off < btfTypeSize {
@@ -99,12 +100,16 @@ func (s *btfScan) name(name string) (uint32, bool) {
 
 // structure returns the id of a structure by name.
 func (s *btfScan) structure(name string) (id uint32, ok bool) {
+	if id, ok := s.found[name]; ok {
+		return id, true
+	}
 	want, ok := s.name(name)
 	if !ok {
 		return 0, false
 	}
 	for i, off := range s.offsets {
 		if binary.LittleEndian.Uint32(s.types[off:]) == want && s.types[off+7]&0x1f == btfStruct {
+			s.found[name] = uint32(i + 1)
 			return uint32(i + 1), true
 		}
 	}

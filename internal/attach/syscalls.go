@@ -11,7 +11,9 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/ring"
@@ -109,7 +111,8 @@ const (
 	sideRing    = 1 << 20
 	maxRing     = 1 << 30
 	maxStrLimit = 65536
-	maxProcs    = 16384 // processes followed at one time; the map is filled at once, which takes 0.13 µs each
+	maxProcs    = 16384 // processes followed at one time, where the map is filled when it is made, which takes 0.13 µs each
+	manyProcs   = 1 << 16
 	maxStates   = 16384 // calls under way, where the filter needs to remember each
 	maxLosers   = 4096  // threads whose losses are counted by thread
 	fewStates   = 4096  // elsewhere only execs and the calls that something went wrong with
@@ -129,9 +132,8 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 	if page := os.Getpagesize(); o.RingSize < page || o.RingSize > maxRing || o.RingSize&(o.RingSize-1) != 0 {
 		return nil, fmt.Errorf("ring of %d bytes: a power of two from %d to %d is needed", o.RingSize, page, maxRing)
 	}
-	kernel, err := describeKernel(o.FDPaths, wantSockets(o.Calls))
-	if err != nil {
-		return nil, err
+	if _, _, ok := bpfgen.ABIIndex(runtime.GOARCH, runtime.GOARCH); !ok {
+		return nil, fmt.Errorf("tracing on %s: not supported; amd64 and arm64 are", runtime.GOARCH)
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -148,27 +150,36 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 			s.Close()
 		}
 	}()
-	gen := &bpfgen.Syscalls{Kernel: kernel, Others: o.Others, RingSize: o.RingSize, Block: o.Block, Target: bpfgen.Target{
+	gen := &bpfgen.Syscalls{Others: o.Others, RingSize: o.RingSize, Block: o.Block, Target: bpfgen.Target{
 		SelfPid: o.SelfPid, Procs: !o.Target.AllTasks, Threads: len(o.Target.AllowTids) > 0,
 		DenyPids: o.Target.DenyPids, DenyTids: o.Target.DenyTids, AllowUIDs: o.Target.AllowUIDs, DenyUIDs: o.Target.DenyUIDs,
 		AllowComms: o.Target.AllowComms, DenyComms: o.Target.DenyComms, AllowCgroups: o.Target.AllowCgroups, DenyCgroups: o.Target.DenyCgroups,
 	}}
-	plan, err := planTable(kernel.Arch, &o)
+	plan, err := planTable(runtime.GOARCH, &o)
 	if err != nil {
 		return nil, err
 	}
+	// The kernel's types are read while it makes the maps; together that is most of the time until a command can start.
+	described := make(chan error, 1)
+	go func() {
+		var err error
+		gen.Kernel, err = describeKernel(o.FDPaths, wantSockets(o.Calls))
+		described <- err
+	}()
 	scratch := bpfgen.ScratchSize(plan.shapes, o.StrLimit)
-	if err := s.makeMaps(gen, scratch, cpus); err != nil {
+	target := gen.Target
+	err = s.makeMaps(&target, scratch, cpus)
+	if e := <-described; e != nil && err == nil {
+		err = e
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := s.loadShapes(gen, plan, scratch); err != nil {
+	if err := s.loadPrograms(gen, plan, scratch); err != nil {
 		return nil, err
 	}
 	if err := s.maps[bpfgen.MapTable].Put(uint32(0), plan.table()); err != nil {
 		return nil, fmt.Errorf("filling the table of calls: %w", err)
-	}
-	if err := s.loadDispatchers(gen); err != nil {
-		return nil, err
 	}
 	if s.main, err = ring.New(s.maps[bpfgen.MapRing].FD(), o.RingSize); err != nil {
 		return nil, err
@@ -180,7 +191,7 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 }
 
 // makeMaps creates the maps that the programs name.
-func (s *Syscalls) makeMaps(gen *bpfgen.Syscalls, scratch, cpus int) error {
+func (s *Syscalls) makeMaps(t *bpfgen.Target, scratch, cpus int) error {
 	specs := []ebpf.MapSpec{
 		{Name: bpfgen.MapRing, Type: ebpf.RingBuf, MaxEntries: uint32(s.opt.RingSize)},
 		{Name: bpfgen.MapSide, Type: ebpf.RingBuf, MaxEntries: sideRing},
@@ -191,17 +202,22 @@ func (s *Syscalls) makeMaps(gen *bpfgen.Syscalls, scratch, cpus int) error {
 		{Name: bpfgen.MapControl, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.ControlSize, MaxEntries: 1},
 		{Name: bpfgen.MapProgs, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 4096},
 	}
-	t := &gen.Target
 	states := uint32(fewStates)
 	if t.Unstable() {
 		states = maxStates
 	}
 	specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapState, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: states})
+	follow := ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs}
+	if growsInTracing() {
+		follow.MaxEntries, follow.Flags = manyProcs, unix.BPF_F_NO_PREALLOC
+	}
 	if t.Procs {
-		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapProcs, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs})
+		follow.Name = bpfgen.MapProcs
+		specs = append(specs, follow)
 	}
 	if t.Threads {
-		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapThreads, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs})
+		follow.Name = bpfgen.MapThreads
+		specs = append(specs, follow)
 	}
 	sets := []struct {
 		name string
@@ -238,6 +254,12 @@ func (s *Syscalls) makeMaps(gen *bpfgen.Syscalls, scratch, cpus int) error {
 		}
 	}
 	return nil
+}
+
+// growsInTracing reports whether tracing programs may use maps that take memory as they grow: since Linux 6.1, whose own
+// allocator serves them (commit fba1a1c6c912), and which brought the helper that is probed for.
+func growsInTracing() bool {
+	return features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnKtimeGetTaiNs) == nil
 }
 
 func widen(list []uint32) []uint64 {
@@ -331,9 +353,19 @@ func (s *Syscalls) loadAll(list []loading) error {
 	return first
 }
 
-// loadShapes generates and loads the shape programs and enters them in the program array.
-func (s *Syscalls) loadShapes(gen *bpfgen.Syscalls, plan *table, scratch int) error {
-	var list []loading
+// loadPrograms generates and loads all programs, and enters those of the shapes in the program array.
+func (s *Syscalls) loadPrograms(gen *bpfgen.Syscalls, plan *table, scratch int) error {
+	life, err := gen.Life(s.opt.Follow, s.opt.Signals)
+	if err != nil {
+		return err
+	}
+	list := []loading{
+		{generate: gen.Enter, done: func(p *ebpf.Program) { s.entry = p }},
+		{generate: gen.Exit, done: func(p *ebpf.Program) { s.exit = p }},
+	}
+	for _, l := range life {
+		list = append(list, loading{generate: made(l.Program), done: func(p *ebpf.Program) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
+	}
 	for i, sh := range plan.shapes {
 		list = append(list, loading{
 			generate: func() (*bpfgen.Program, error) { return gen.Compile(sh, s.opt.StrLimit, scratch) },
@@ -351,29 +383,6 @@ func (s *Syscalls) loadShapes(gen *bpfgen.Syscalls, plan *table, scratch int) er
 		}
 	}
 	return nil
-}
-
-func (s *Syscalls) loadDispatchers(gen *bpfgen.Syscalls) error {
-	enter, err := gen.Enter()
-	if err != nil {
-		return err
-	}
-	exit, err := gen.Exit()
-	if err != nil {
-		return err
-	}
-	life, err := gen.Life(s.opt.Follow, s.opt.Signals)
-	if err != nil {
-		return err
-	}
-	list := []loading{
-		{generate: made(enter), done: func(p *ebpf.Program) { s.entry = p }},
-		{generate: made(exit), done: func(p *ebpf.Program) { s.exit = p }},
-	}
-	for _, l := range life {
-		list = append(list, loading{generate: made(l.Program), done: func(p *ebpf.Program) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
-	}
-	return s.loadAll(list)
 }
 
 // Attach attaches all programs, or none. Returns are watched before entries and tasks before both, so that no call shows
