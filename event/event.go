@@ -50,6 +50,7 @@ type Event struct {
 	IP       uint64 // user instruction pointer; 0 when not captured
 	Args     Tree   // the arguments in order; TypeSignal: the siginfo
 	NArgs    int    // number of top-level values in Args
+	More     bool   // PhaseUnfinished: arguments are missing that come with the return
 	Resume   int    // PhaseResumed, PhaseUnfinished: how many arguments the unfinished line showed
 	MovedTo  uint32 // PhaseUnfinished: the thread goes on under this id, the leader's, because it executed a program
 	Ret      int64  // as the kernel returned it

@@ -77,6 +77,7 @@ type Text struct {
 	open      uint32
 	opened    bool // the last line of the output belongs to the unfinished call of task open
 	openCol   int  // its length
+	more      bool // arguments of it are still to come
 	lastTime  uint64
 	tasks     int
 	abi       string
@@ -187,6 +188,9 @@ func (t *Text) str(s string) { t.b = append(t.b, s...) }
 // closeLine ends the line of a call that is still in progress.
 func (t *Text) closeLine() {
 	if t.opened {
+		if t.more {
+			t.str(", ")
+		}
 		t.str(" <unfinished ...>\n")
 		t.opened = false
 	}
@@ -324,6 +328,9 @@ func (t *Text) syscall(e *event.Event) {
 			t.opened = false
 			col = t.openCol
 			t.lineStart = len(t.b)
+			if e.Resume > 0 && e.NArgs > e.Resume {
+				t.str(", ")
+			}
 			t.rest(e, e.Resume)
 		} else {
 			t.begin(e)
@@ -348,9 +355,7 @@ func (t *Text) syscall(e *event.Event) {
 			t.str(" ...>\n")
 			return
 		}
-		if e.NArgs > 0 && (t.o.ParamName == nil || t.o.ParamName(e.ABI, e.Nr, e.NArgs) != "") {
-			t.str(", ") // others follow at the return
-		}
+		t.more = e.More && e.NArgs > 0
 		t.opened, t.open, t.openCol = true, e.Task.Tid, len(t.b)-t.lineStart
 		return
 	case event.PhaseEntryOnly:
@@ -409,7 +414,7 @@ func (t *Text) ip(e *event.Event) {
 	}
 }
 
-// rest appends the arguments from number skip on. The comma before them was shown with the unfinished part.
+// rest appends the arguments from number skip on, without the comma before them.
 func (t *Text) rest(e *event.Event, skip int) {
 	i := 0
 	for n := 0; i < len(e.Args) && n < skip; i = e.Args.Next(i) {

@@ -563,6 +563,7 @@ func (a *assembler) unfinished(it *item) {
 	if it.moved != nil {
 		e.MovedTo = it.task.tid
 	}
+	e.More = it.call.later && it.call.def != nil && e.NArgs < len(it.call.def.Args)
 	it.shown = e.NArgs
 	if a.filter != nil && !a.filter(e) {
 		it.dropped = true

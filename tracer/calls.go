@@ -19,6 +19,8 @@ type call struct {
 	// child marks calls that return a second time, in the task they made.
 	child bool
 	exec  bool
+	// later marks calls of which arguments are known at the return only.
+	later bool
 }
 
 // abiCalls is a dense table by number.
@@ -57,6 +59,7 @@ func newCallTables(arch string, show func(abi *syscalls.ABI, nr uint32) bool) (*
 			c := call{name: def.Name, def: def, show: show == nil || show(abi, nr)}
 			if s := specs[def.Name]; s != nil {
 				c.decode, c.ret, c.noReturn = s.Decode, s.Ret, s.NoReturn
+				c.later = len(s.Exit) > 0
 			} else {
 				c.decode = decode.Prototype(def)
 			}

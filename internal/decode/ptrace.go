@@ -87,6 +87,11 @@ func ptrace(c *Cx) {
 			f.u4("nr")
 			f.end()
 		}
+	case ptraceGetregs, ptraceSetregs, ptraceGetfpregs, ptraceSetfpregs:
+		// Where the ABI has them, addr means nothing.
+		if c.ABI.Name == "arm64" {
+			c.Ptr(addr)
+		}
 	default:
 		c.Ptr(addr)
 	}

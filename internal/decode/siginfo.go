@@ -175,7 +175,7 @@ func (c *Cx) callName(nr uint32, arch uint64) {
 		c.Add(event.Node{Kind: event.KindSym, Attr: event.AttrDecimal, Num: uint64(nr), Data: c.Keep([]byte("__NR_" + d.Name))})
 		return
 	}
-	c.Hex(uint64(nr))
+	c.Uint(uint64(nr))
 }
 
 // clockTicks adds a clock_t. The kernel counts 100 a second for user space (USER_HZ) on all ABIs here.
