@@ -35,6 +35,24 @@ var ioctlFamilies = []ioctlFamily{
 	{typ: '>', decode: decodeCounterIoctl},
 	{typ: '=', decode: decodePtpIoctl},
 	{typ: 'E', decode: decodeEvdevIoctl},
+	{typ: 'p', decode: decodeRtcIoctl},
+	{typ: 'W', decode: decodeWatchdogIoctl},
+	{typ: 'R', decode: decodeRandomIoctl, enter: []syscalls.Fetch{
+		{Kind: syscalls.FetchBytes, Base: syscalls.Arg(2), Off: 8, Len: syscalls.Length{Number: syscalls.Mem(0, 4, 4)}, When: whenArg(1, rndAddEntropy)}}},
+	{typ: 0xab, decode: decodeNbdIoctl},
+	{typ: 'i', decode: decodeLircIoctl},
+	{typ: 'u', decode: decodeUdmabufIoctl, enter: []syscalls.Fetch{
+		{Kind: syscalls.FetchBytes, Base: syscalls.Arg(2), Off: 8, Len: syscalls.Length{Number: syscalls.Mem(0, 4, 4), Elem: 24, Max: 24 * 64},
+			When: whenArg(1, udmabufCreateList)}}},
+	{typ: 'I', decode: decodeInotifyIoctl},
+	{typ: '$', decode: decodePerfIoctl, enter: perfIoctlEnter, exit: perfIoctlExit},
+	{typ: 'M', decode: decodeMtdIoctl},
+	{typ: 'o', decode: decodeUbiIoctl},
+	{typ: 'O', decode: decodeUbiIoctl},
+	{typ: 0xaa, decode: decodeUffdIoctl},
+	{typ: '!', decode: decodeSeccompIoctl},
+	{typ: 0xb7, decode: decodeNsfsIoctl, unsized: 4},
+	{typ: 0xff, decode: decodePidfdIoctl},
 }
 
 // findIoctlFamily returns the family of a command, or nil.
