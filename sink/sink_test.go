@@ -46,6 +46,7 @@ func TestTextShapes(t *testing.T) {
 	restart.Ret, restart.Errno = -512, 512
 	unfinished := openat([]byte("/x"), "")
 	unfinished.Phase, unfinished.Resume, unfinished.NArgs = event.PhaseUnfinished, 1, 1
+	unfinished.More = true
 	unfinished.Args = unfinished.Args[:1]
 	resumed := openat([]byte("/x"), "")
 	resumed.Phase, resumed.Resume = event.PhaseResumed, 1
