@@ -186,8 +186,9 @@ func (c *Cx) limit() int {
 // Text adds the NUL-terminated string at addr, cut at the string limit.
 func (c *Cx) Text(m Moment, addr uint64) { c.text(m, addr, c.limit(), 0) }
 
-// PathAt adds the file name at addr; names are cut at PATH_MAX, not at the string limit.
-func (c *Cx) PathAt(m Moment, addr uint64) { c.text(m, addr, syscalls.PathMax, event.AttrPath) }
+// PathAt adds the file name at addr; names are cut where the kernel refuses them, at PATH_MAX with the NUL, not at the
+// string limit.
+func (c *Cx) PathAt(m Moment, addr uint64) { c.text(m, addr, syscalls.PathMax-1, event.AttrPath) }
 
 const efault = 14 // EFAULT
 
@@ -258,7 +259,11 @@ func (c *Cx) Buffer(m Moment, addr uint64, size int64) {
 
 // FD adds a descriptor (the low 32 bits of v, signed).
 func (c *Cx) FD(v uint64) {
-	c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Data: c.fdPath(v)})
+	n := event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v)))}
+	if int32(v) >= 0 { // what is captured for -100 is the directory that AT_FDCWD stands for
+		n.Data = c.fdPath(v)
+	}
+	c.Add(n)
 }
 
 // DirFD adds a directory descriptor: AT_FDCWD by name.

@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/constant"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 )
@@ -188,12 +187,13 @@ func mount(c *Cx) {
 		c.Text(In, c.Arg[2])
 	}
 	if old {
-		c.Begin(event.Node{Kind: event.KindFlags, Num: flags})
+		at := c.Len()
+		c.expr("|")
 		c.Sym("MS_MGC_VAL", mgcVal)
 		if rest := flags &^ mgcMask; rest != 0 {
-			c.moreFlags(rest, constant.MountFlags)
+			c.Flags(rest, constant.MountFlags)
 		}
-		c.End()
+		c.endExpr(at)
 	} else {
 		c.Flags(flags, constant.MountFlags)
 	}

@@ -58,7 +58,7 @@ var kernelControl = []Spec{
 	{Name: "epoll_wait_old", Decode: hexArgs}, {Name: "ftime", Decode: hexArgs}, {Name: "get_kernel_syms", Decode: hexArgs},
 	{Name: "getpmsg", Decode: hexArgs}, {Name: "gtty", Decode: hexArgs}, {Name: "idle", Decode: hexArgs},
 	{Name: "lock", Decode: hexArgs}, {Name: "mpx", Decode: hexArgs}, {Name: "nfsservctl", Decode: hexArgs},
-	{Name: "oldolduname", Decode: hexArgs}, {Name: "prof", Decode: hexArgs},
+	{Name: "prof", Decode: hexArgs},
 	{Name: "profil", Decode: hexArgs}, {Name: "putpmsg", Decode: hexArgs}, {Name: "query_module", Decode: hexArgs},
 	{Name: "rseq_slice_yield", Decode: hexArgs}, {Name: "security", Decode: hexArgs}, {Name: "stty", Decode: hexArgs},
 	{Name: "sysfs", Decode: hexArgs}, {Name: "tuxcall", Decode: hexArgs}, {Name: "ulimit", Decode: hexArgs},

@@ -77,17 +77,17 @@ func fsconfig(c *Cx) {
 	c.FD(c.Arg[0])
 	c.Name(uint64(cmd), constant.FsconfigCmd)
 	if cmd <= fsconfigSetFD {
-		c.textN(In, key, fsconfigText)
+		c.text(In, key, fsconfigText, event.AttrPath)
 	} else {
 		c.Ptr(key)
 	}
 	switch n := int32(aux); {
 	case cmd == fsconfigSetString:
-		c.textN(In, value, fsconfigText)
+		c.text(In, value, fsconfigText, event.AttrPath)
 	case cmd == fsconfigSetPath, cmd == fsconfigSetPathEmpty:
 		c.PathAt(In, value)
 	case cmd == fsconfigSetBinary && n >= 0 && n <= 1<<20:
-		c.blob(In, value, uint64(n))
+		c.blob(In, value, uint64(n)) // cut at the string limit
 	default:
 		c.Ptr(value)
 	}
