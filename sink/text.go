@@ -684,7 +684,7 @@ func (t *Text) node(tree event.Tree, i int) {
 			if k > 0 {
 				t.str(" => ")
 			}
-			t.node(tree, j)
+			t.named(tree, j)
 		}
 	case event.KindExpr:
 		if i+1 < int(n.End) && tree.Next(i+1) >= int(n.End) {

@@ -55,6 +55,10 @@ func ioctl(c *Cx) {
 
 // ioctlCommand adds the name of a command, or _IOC(_IOC_READ, 0x54, 0x1, 0x8).
 func (c *Cx) ioctlCommand(cmd uint32) {
+	if name := overlappingCommand(cmd); name != "" {
+		c.Sym(name, uint64(cmd))
+		return
+	}
 	if name, ok := constant.IoctlName(cmd); ok {
 		c.Sym(name, uint64(cmd))
 		return
@@ -104,6 +108,31 @@ func (c *Cx) ioctlMacro(cmd uint32) bool {
 		}
 	}
 	return typ == 'E' && c.evdevCommand(cmd)
+}
+
+// overlappingCommand names commands that a table by number cannot: the mixer's, which share a letter with flash memory,
+// and one that the kernel knew with a wrong direction. It is empty for all others.
+func overlappingCommand(cmd uint32) string {
+	if cmd == seccompNotifIDWrong {
+		return "SECCOMP_IOCTL_NOTIF_ID_VALID_WRONG_DIR"
+	}
+	if byte(cmd>>8) != 'M' {
+		return ""
+	}
+	var name string
+	switch cmd & (iocRead | iocWrite) {
+	case iocWrite:
+		name = "MIXER_WRITE("
+	case iocRead:
+		name = "MIXER_READ("
+	default:
+		return ""
+	}
+	name += uintText(uint64(byte(cmd))) + ")"
+	if other, ok := constant.IoctlName(cmd); ok {
+		name += " or " + other
+	}
+	return name
 }
 
 // commandMacro opens the macro that builds the command cmd.

@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/constant"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 )
@@ -40,8 +41,20 @@ func decodeRtcIoctl(c *Cx, cmd uint32, arg uint64) ioctlArg {
 	case rtcVlRead:
 		return c.ioctlGot(arg, 4, func(c *Cx, b []byte) { c.Flags(peek(b, 0, 4), constant.RtcVlFlags) })
 	case rtcParamGet:
-		return c.ioctlChange(arg, 24, func(c *Cx, b []byte) { c.rtcParam(b, true, false) },
-			func(c *Cx, b []byte) { c.rtcParam(b, false, true) })
+		b, errno := c.Bytes(In, arg, 24)
+		if b == nil {
+			c.Unreadable(arg, errno)
+			return ioctlShown
+		}
+		if c.Entering() {
+			return ioctlWait
+		}
+		c.Begin(event.Node{Kind: event.KindChange})
+		c.rtcParam(b, true, false)
+		if o, ok := c.Load(Out, arg, 24); ok {
+			c.rtcParam(o, false, true)
+		}
+		c.End()
 	case rtcParamSet:
 		return c.ioctlIn(arg, 24, func(c *Cx, b []byte) { c.rtcParam(b, true, true) })
 	case 0x7001, 0x7002, 0x7003, 0x7004, 0x7005, 0x7006, 0x700f, 0x7010, 0x7014: // interrupts on and off, RTC_VL_CLR

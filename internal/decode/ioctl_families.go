@@ -48,7 +48,7 @@ var ioctlFamilies = []ioctlFamily{
 	{typ: '$', decode: decodePerfIoctl, enter: perfIoctlEnter, exit: perfIoctlExit},
 	{typ: 'M', decode: decodeMtdIoctl},
 	{typ: 'o', decode: decodeUbiIoctl},
-	{typ: 'O', decode: decodeUbiIoctl},
+	{typ: 'O', decode: decodeUbiIoctl, enter: []syscalls.Fetch{syscalls.Fixed(2, 12).If(1, ubiLebChange)}},
 	{typ: 0xaa, decode: decodeUffdIoctl},
 	{typ: '!', decode: decodeSeccompIoctl},
 	{typ: 0xb7, decode: decodeNsfsIoctl, unsized: 4},

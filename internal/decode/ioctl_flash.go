@@ -133,6 +133,9 @@ func (f *fields) ubiName(n int64, size int) {
 	f.c.cstring(b[:min(int(1+max(0, min(n, int64(size-1)))), len(b))])
 }
 
+// ubiLebChange is UBI_IOCEBCH, whose number counts less than its structure has.
+const ubiLebChange = 0x40044f02
+
 func decodeUbiIoctl(c *Cx, cmd uint32, arg uint64) ioctlArg {
 	switch cmd {
 	case 0x40986f00: // UBI_IOCMKVOL
@@ -160,7 +163,7 @@ func decodeUbiIoctl(c *Cx, cmd uint32, arg uint64) ioctlArg {
 			f := c.begin(b)
 			n := int64(int32(peek(b, 0, 4)))
 			f.i4("count")
-			f.skip(12).upto("ents", 136, 32, uint64(n), func(c *Cx, b []byte) {
+			f.skip(12).upto("ents", 136, 32, uint64(max(0, n)), func(c *Cx, b []byte) {
 				g := c.begin(b)
 				g.i4("vol_id")
 				m := int64(int16(peek(b, 4, 2)))
@@ -170,7 +173,7 @@ func decodeUbiIoctl(c *Cx, cmd uint32, arg uint64) ioctlArg {
 			})
 			f.end()
 		})
-	case 0x40044f02: // UBI_IOCEBCH
+	case ubiLebChange:
 		return c.ioctlIn(arg, 12, func(c *Cx, b []byte) {
 			f := c.begin(b)
 			f.i4("lnum")

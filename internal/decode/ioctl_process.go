@@ -168,7 +168,8 @@ func seccompNotif(c *Cx, b []byte) {
 	f.pid("pid")
 	f.x4("flags")
 	c.Field("data").Struct()
-	f.i4("nr")
+	c.Field("nr")
+	c.syscallNumber(uint32(f.num(4)), uint32(peek(b, f.off, 4)))
 	f.enum("arch", 4, constant.AuditArch)
 	f.p8("instruction_pointer")
 	f.array("args", 8, 6, hexNumber)
@@ -176,9 +177,34 @@ func seccompNotif(c *Cx, b []byte) {
 	f.end()
 }
 
+// auditArches are the architectures of seccomp's records (linux/audit.h) by ABI.
+var auditArches = map[string]uint32{"amd64": 0xc000003e, "x32": 0xc000003e, "i386": 0x40000003, "arm64": 0xc00000b7, "arm": 0x40000028}
+
+// syscallNumber adds the number of a call, by name when it belongs to the ABI of the call being decoded.
+func (c *Cx) syscallNumber(nr, arch uint32) {
+	if arch == auditArches[c.ABI.Name] {
+		if d := c.ABI.Lookup(nr); d != nil {
+			c.Add(event.Node{Kind: event.KindSym, Data: c.Keep([]byte("__NR_" + d.Name)), Num: uint64(nr), Attr: event.AttrDecimal})
+			return
+		}
+	}
+	c.Uint(uint64(nr))
+}
+
+// namespaceNames are the kinds of namespaces as NS_GET_NSTYPE returns them (linux/sched.h).
+var namespaceNames = map[int64]string{
+	0x80: "CLONE_NEWTIME", 0x20000: "CLONE_NEWNS", 0x2000000: "CLONE_NEWCGROUP", 0x4000000: "CLONE_NEWUTS",
+	0x8000000: "CLONE_NEWIPC", 0x10000000: "CLONE_NEWUSER", 0x20000000: "CLONE_NEWPID", 0x40000000: "CLONE_NEWNET",
+}
+
 func decodeNsfsIoctl(c *Cx, cmd uint32, arg uint64) ioctlArg {
 	switch cmd {
-	case 0xb701, 0xb702, 0xb703: // NS_GET_USERNS, NS_GET_PARENT, NS_GET_NSTYPE
+	case 0xb701, 0xb702: // NS_GET_USERNS, NS_GET_PARENT
+		return ioctlShown
+	case 0xb703: // NS_GET_NSTYPE
+		if c.Exited && !c.Failed() {
+			c.Note = namespaceNames[c.Ret]
+		}
 		return ioctlShown
 	case 0xb704: // NS_GET_OWNER_UID
 		return c.ioctlGot(arg, 4, func(c *Cx, b []byte) { c.userID(peek(b, 0, 4)) })
