@@ -38,6 +38,7 @@ func TestGeneratedMatchesLists(t *testing.T) {
 			t.Errorf("%s is not generated from %s as it is: run go generate ./internal/constant", out, path)
 		}
 	}
+	known["ioctlcmd_gen.go"] = true // its list is the headers themselves, see ioctlgen
 	gen, _ := filepath.Glob("../*_gen.go")
 	for _, g := range gen {
 		if !known[filepath.Base(g)] {
@@ -106,6 +107,9 @@ func TestNumbersAgainstThisMachinesHeaders(t *testing.T) {
 	}
 	checked := 0
 	for h, names := range byHeader {
+		if h == "linux/snmp.h" {
+			continue // counters are put in between from kernel to kernel: netlink names them by position
+		}
 		var q []question
 		for name := range names {
 			q = append(q, question{expr: name})
