@@ -64,7 +64,12 @@ func runSession(s *tracer.Session, out *output, command bool, quiet int) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	interrupts := make(chan os.Signal, 2)
-	signal.Notify(interrupts, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		// One that was ignored when we were started (nohup) stays so, for the command too: asking for it would undo that.
+		if !signal.Ignored(sig) {
+			signal.Notify(interrupts, sig)
+		}
+	}
 	defer signal.Stop(interrupts)
 	var caught os.Signal
 	stopped := make(chan struct{})
