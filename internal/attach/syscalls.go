@@ -61,7 +61,9 @@ type SyscallOptions struct {
 	SelfPid  uint32 // this process: never traced
 	Signals  bool   // record signals
 	FDPaths  bool   // record what descriptors refer to at the time of the call
-	Block    bool   // let the target wait while the ring is more than half full, up to 1 ms per record
+	// Block lets the target wait while the ring is more than half full, up to 1 ms per record. A ring that is small beside the
+	// largest record is made larger.
+	Block bool
 }
 
 // Counters are sums over all CPUs since OpenSyscalls.
@@ -167,6 +169,13 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 		described <- err
 	}()
 	scratch := bpfgen.ScratchSize(plan.shapes, o.StrLimit)
+	if o.Block {
+		// Waiting begins when the ring is half full: the largest records of two CPUs must fit into the other half.
+		for o.RingSize < 4*scratch {
+			o.RingSize *= 2
+		}
+		s.opt.RingSize, gen.RingSize = o.RingSize, o.RingSize
+	}
 	target := gen.Target
 	err = s.makeMaps(&target, scratch, cpus)
 	if e := <-described; e != nil && err == nil {
