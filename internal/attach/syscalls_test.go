@@ -5,9 +5,14 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/decode"
 	"github.com/sonde-trace/sonde/internal/kerneltest"
 	"github.com/sonde-trace/sonde/internal/syscalls"
@@ -151,5 +156,43 @@ func TestLoadEverything(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestVerifierError: what the verifier refuses is told in words, with the part of the plan that it is.
+func TestVerifierError(t *testing.T) {
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BTF)
+	kerneltest.CheckLeaks(t)
+	kernel, err := describeKernel(false, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restore, err := raiseMemlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer restore()
+	s := &Syscalls{opt: SyscallOptions{RingSize: 1 << 16}, maps: make(map[string]*ebpf.Map)}
+	defer s.Close()
+	gen := &bpfgen.Syscalls{Kernel: kernel, RingSize: 1 << 16, Target: bpfgen.Target{Procs: true}}
+	// The buffers are smaller than the program believes.
+	if err := s.makeMaps(&gen.Target, 4096, 2); err != nil {
+		t.Fatal(err)
+	}
+	p, err := gen.Compile(&bpfgen.Shape{Ptr: 8, Fetches: []syscalls.Fetch{syscalls.Path(0)}}, 256, 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog, err := s.load(p)
+	if err == nil {
+		prog.Close()
+		t.Fatal("a program that writes behind its buffer was loaded")
+	}
+	var ve *VerifierError
+	if !errors.As(err, &ve) {
+		t.Fatalf("%T: %v", err, err)
+	}
+	if !strings.Contains(ve.Doing, "string at argument 0") || ve.Reason == "" || ve.Log == "" || !strings.Contains(err.Error(), "sonde_in") || !errors.Is(err, unix.EACCES) {
+		t.Errorf("%v\n%q, %q", err, ve.Doing, ve.Reason)
 	}
 }

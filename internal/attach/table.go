@@ -126,6 +126,9 @@ func (t *table) table() []byte {
 	for i := range t.rows {
 		r := &t.rows[i]
 		slot := bpfgen.Slot(r.call.ABI, r.call.Nr)
+		if slot == bpfgen.OtherSlot {
+			continue // its place stands for all numbers beyond the table, see Others
+		}
 		word := bpfgen.EnterWord(r.call.ABI, r.call.Nr, prog(r.enter))
 		put(bpfgen.EnterRow(r.abi), slot, word)
 		put(bpfgen.ExitRow(r.abi), slot, bpfgen.ExitWord(r.call.ABI, r.call.Nr, prog(r.exit), prog(r.retry)))

@@ -70,9 +70,8 @@ const (
 	StatSideLost
 	StatBlockWaits
 	StatBlockNs
-	StatSide    // side records attempted
-	StatsSize   = 128
-	statsFields = 12
+	StatSide  // side records attempted
+	StatsSize = 128
 )
 
 // Offsets in the value of MapControl.

@@ -16,7 +16,6 @@ type Target struct {
 	AllowUIDs, DenyUIDs       []uint32
 	AllowComms, DenyComms     []string
 	AllowCgroups, DenyCgroups []uint64
-	InlineLimit               int // lists up to this length are compared in the program; 0 means 8
 }
 
 // Unstable reports whether a task may pass the filter at the entry of a call and fail it at the return.
@@ -24,14 +23,11 @@ func (t *Target) Unstable() bool {
 	return len(t.AllowUIDs)+len(t.DenyUIDs)+len(t.AllowComms)+len(t.DenyComms)+len(t.AllowCgroups)+len(t.DenyCgroups) > 0
 }
 
+// inlineLimit is the length up to which a list is compared in the program.
+const inlineLimit = 8
+
 // Inline reports whether a list of n is compared in the program rather than looked up in a map.
-func (t *Target) Inline(n int) bool {
-	limit := t.InlineLimit
-	if limit == 0 {
-		limit = 8
-	}
-	return n <= limit
-}
+func (t *Target) Inline(n int) bool { return n <= inlineLimit }
 
 // The stack of the dispatchers and of the life-cycle programs, as offsets from the frame pointer.
 const (
