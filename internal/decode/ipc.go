@@ -87,8 +87,8 @@ func (c *Cx) ipcFlags(v uint64, s *constant.Set) {
 		c.Oct(v)
 		return
 	}
-	c.open(v)
-	c.flagNames(v&^mode, s)
+	c.expr("|")
+	c.Flags(v&^mode, s)
 	c.Oct(v & mode)
 	c.End()
 }
@@ -101,13 +101,13 @@ func aShmgetFlags(c *Cx, i int) {
 		c.ipcFlags(v, constant.ShmgetFlags)
 		return
 	}
-	c.open(v)
+	c.expr("|")
 	if rest := v &^ (mode | hugeMask); rest != 0 {
-		c.flagNames(rest, constant.ShmgetFlags)
+		c.Flags(rest, constant.ShmgetFlags)
 	}
 	c.expr("<<")
 	c.Uint(huge >> hugeShift)
-	c.Sym("SHM_HUGE_SHIFT", hugeShift)
+	c.Add(event.Node{Kind: event.KindSym, Sym: "SHM_HUGE_SHIFT", Num: hugeShift, Attr: event.AttrDecimal})
 	c.End()
 	c.Oct(v & mode)
 	c.End()
@@ -135,7 +135,7 @@ func (c *Cx) ipcCmd(v uint64, s *constant.Set) uint64 {
 		c.Name(v, s)
 		return v
 	}
-	c.open(v)
+	c.expr("|")
 	c.Sym("IPC_64", ipc64)
 	c.Name(v&^ipc64, s)
 	c.End()

@@ -153,9 +153,9 @@ func aPersonality(c *Cx, i int) {
 		c.Name(v, constant.Personality)
 		return
 	}
-	c.open(v)
+	c.expr("|")
 	c.Name(v&personalityMask, constant.Personality)
-	c.flagNames(flags, constant.PersonalityFlags)
+	c.Flags(flags, constant.PersonalityFlags)
 	c.End()
 }
 

@@ -315,7 +315,7 @@ func (c *Cx) cloneTail(addr, known, size uint64) {
 	}
 	b, _, _ := c.Mem(In, addr, int(min(size, 4096)))
 	if uint64(len(b)) < min(size, 4096) {
-		c.Sym("???", 0)
+		c.Add(event.Node{Kind: event.KindUnreadable})
 		return
 	}
 	tail := b[known:]
