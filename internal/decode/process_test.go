@@ -97,6 +97,8 @@ func outlineList(b *strings.Builder, t event.Tree, i, end int, sep string) {
 			inside("", "|", "")
 		case event.KindExpr:
 			inside("", n.Sym, "")
+		case event.KindCall:
+			inside(n.Sym+"(", ", ", ")")
 		case event.KindStruct:
 			inside("{", ", ", "}")
 		case event.KindArray:
