@@ -30,7 +30,7 @@ func appendEscaped(b, s []byte, hex HexMode, q1, q2 byte) []byte {
 	start := 0
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c >= 0x20 && c < 0x7f && c != q1 && c != q2 && c != '\\' {
+		if c >= 0x20 && c < 0x7f && c != q1 && c != q2 && c != '"' && c != '\\' {
 			continue
 		}
 		b = append(b, s[start:i]...)
@@ -49,8 +49,8 @@ func appendEscaped(b, s []byte, hex HexMode, q1, q2 byte) []byte {
 		case c == '"' || c == '\\':
 			b = append(b, '\\', c)
 		default:
-			// A digit that follows would be read as part of a shorter escape.
-			full := i+1 < len(s) && s[i+1] >= '0' && s[i+1] <= '9'
+			// An octal digit that follows would be read as part of a shorter escape.
+			full := i+1 < len(s) && s[i+1] >= '0' && s[i+1] <= '7'
 			b = append(b, '\\')
 			if full || c >= 0100 {
 				b = append(b, '0'+c>>6)

@@ -18,7 +18,7 @@ func TestQuote(t *testing.T) {
 		{"\x00", HexNever, `"\0"`},
 		{"\x001", HexNever, `"\0001"`},
 		{"\x07x", HexNever, `"\7x"`},
-		{"\x079", HexNever, `"\0079"`},
+		{"\x079", HexNever, `"\79"`},
 		{"\x1b[31m", HexNever, `"\33[31m"`},
 		{"\x1b7", HexNever, `"\0337"`},
 		{"h\xc3\xa9", HexNever, `"h\303\251"`},

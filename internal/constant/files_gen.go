@@ -70,7 +70,7 @@ var ResolveFlags = &Set{Prefix: "RESOLVE_???", Flags: true, Entries: []Entry{
 }
 
 // AccessMode: <unistd.h>.
-var AccessMode = &Set{Prefix: "?_OK???", Flags: true, Entries: []Entry{
+var AccessMode = &Set{Prefix: "?_OK", Flags: true, Entries: []Entry{
 	{"F_OK", 0x0},
 	{"R_OK", 0x4},
 	{"W_OK", 0x2},

@@ -275,20 +275,31 @@ func (c *Cx) DirFD(v uint64) {
 	c.FD(v)
 }
 
+// returnedFD adds a descriptor that the call returned: what it refers to now, not what its number meant before.
+func (c *Cx) returnedFD(v uint64) {
+	c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Data: fdPathIn(c.ExitSeg, v)})
+}
+
+// fdPath is what v referred to at entry, or, of a descriptor that the call made, what it refers to since.
 func (c *Cx) fdPath(v uint64) []byte {
-	for _, s := range [2]wire.Segments{c.ExitSeg, c.EnterSeg} {
-		for {
-			seg, rest, ok := s.Next()
-			if !ok {
-				break
-			}
-			s = rest
-			if seg.Flags&wire.SegFD != 0 && int32(seg.Addr) == int32(v) {
-				return seg.Data
-			}
+	path := fdPathIn(c.EnterSeg, v)
+	if path == nil && !(c.Exited && c.Ret >= 0 && int32(v) == int32(c.Ret)) {
+		path = fdPathIn(c.ExitSeg, v)
+	}
+	return path
+}
+
+func fdPathIn(s wire.Segments, v uint64) []byte {
+	for {
+		seg, rest, ok := s.Next()
+		if !ok {
+			return nil
+		}
+		s = rest
+		if seg.Flags&wire.SegFD != 0 && int32(seg.Addr) == int32(v) {
+			return seg.Data
 		}
 	}
-	return nil
 }
 
 // PID adds a process or thread id.

@@ -188,7 +188,7 @@ func fcntlRet(c *Cx) {
 	v := uint64(c.Ret)
 	switch uint32(c.Arg[1]) {
 	case fDupfd, fDupfdCloexec:
-		c.FD(v)
+		c.returnedFD(v)
 	case fGetfd:
 		if v != 0 {
 			c.Hex(v)
@@ -258,10 +258,10 @@ func plain(t event.Tree) string {
 // fdCalls make, copy and close descriptors.
 var fdCalls = []Spec{
 	{Name: "close", Decode: args(aFD)},
-	{Name: "close_range", Decode: args(aFD, aFD, aFlags(constant.CloseRangeFlags))},
+	{Name: "close_range", Decode: args(aUint, aUint, aFlags(constant.CloseRangeFlags))},
 	{Name: "dup", RetFD: true, Decode: args(aFD), Ret: retFD},
 	{Name: "dup2", RetFD: true, Decode: args(aFD, aFD), Ret: retFD},
-	{Name: "dup3", RetFD: true, Decode: args(aFD, aFD, aFlags(constant.DupFlags)), Ret: retFD},
+	{Name: "dup3", RetFD: true, Decode: args(aFD, aFD, aFileFlags), Ret: retFD},
 	{Name: "fcntl", Enter: fcntlIn, Exit: fcntlOut, Decode: fcntl, Ret: fcntlRet},
 	{Name: "fcntl64", Enter: fcntlIn, Exit: fcntlOut, Decode: fcntl, Ret: fcntlRet},
 	{Name: "flock", Decode: args(aFD, aFlags(constant.FlockOp))},
@@ -269,7 +269,8 @@ var fdCalls = []Spec{
 	{Name: "pipe2", Exit: fetches{syscalls.Fixed(0, 8)}, Decode: args(out(func(c *Cx, i int) { c.fdPair(c.Arg[i]) }), aFlags(constant.PipeFlags))},
 	{Name: "eventfd", RetFD: true, Decode: args(aUint), Ret: retFD},
 	{Name: "eventfd2", RetFD: true, Decode: args(aUint, aFlags(constant.EventfdFlags)), Ret: retFD},
-	{Name: "memfd_create", RetFD: true, Enter: fetches{syscalls.Str(0)}, Decode: args(aText, aMemfdFlags), Ret: retFD},
+	{Name: "memfd_create", RetFD: true, Enter: fetches{{Kind: syscalls.FetchString, Base: syscalls.Arg(0), Len: syscalls.Length{Max: memfdNameMax + 1}}},
+		Decode: args(func(c *Cx, i int) { c.textN(In, c.Arg[i], memfdNameMax) }, aMemfdFlags), Ret: retFD},
 	{Name: "getdents", Exit: fetches{syscalls.Vec(1, syscalls.Ret(), 1, 32768)}, Decode: args(aFD, out(func(c *Cx, i int) { c.dents(i, false) }), aUint)},
 	{Name: "getdents64", Exit: fetches{syscalls.Vec(1, syscalls.Ret(), 1, 32768)}, Decode: args(aFD, out(func(c *Cx, i int) { c.dents(i, true) }), aUint)},
 	{Name: "inotify_init", RetFD: true, Decode: args(), Ret: retFD},
@@ -277,6 +278,8 @@ var fdCalls = []Spec{
 	{Name: "inotify_add_watch", Enter: path1, Decode: args(aFD, aPath, aFlags(constant.InotifyMask))},
 	{Name: "inotify_rm_watch", Decode: args(aFD, aInt)},
 }
+
+const memfdNameMax = 250 // MFD_NAME_MAX_LEN with its NUL, mm/memfd.c
 
 // aMemfdFlags shows the size of huge pages as the macro builds it: 21<<MFD_HUGE_SHIFT.
 func aMemfdFlags(c *Cx, i int) {
@@ -307,8 +310,13 @@ func (c *Cx) dents(i int, wide bool) {
 		return
 	}
 	if c.Ret == 0 {
-		c.Ptr(addr)
-		c.countNote(0)
+		if c.Opt.Abbrev {
+			c.Ptr(addr)
+			c.countNote(0)
+		} else {
+			c.Array()
+			c.End()
+		}
 		return
 	}
 	b, _, errno := c.Mem(Out, addr, int(c.Ret))

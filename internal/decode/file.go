@@ -81,14 +81,14 @@ var fileCalls = []Spec{
 	{Name: "open", RetFD: true, Enter: path0, Decode: func(c *Cx) { aPath(c, 0); openTail(c, 1) }, Ret: retFD},
 	{Name: "openat", RetFD: true, Enter: path1, Decode: func(c *Cx) { aDirFD(c, 0); aPath(c, 1); openTail(c, 2) }, Ret: retFD},
 	{Name: "creat", RetFD: true, Enter: path0, Decode: pathMode, Ret: retFD},
-	{Name: "openat2", RetFD: true, Enter: fetches{path(1), syscalls.Vec(2, syscalls.Arg(3), 1, 256)}, Decode: openat2, Ret: retFD},
+	{Name: "openat2", RetFD: true, Enter: fetches{path(1), syscalls.Vec(2, syscalls.Arg(3), 1, pageSize)}, Decode: openat2, Ret: retFD},
 	{Name: "access", Enter: path0, Decode: args(aPath, aFlags(constant.AccessMode))},
 	{Name: "faccessat", Enter: path1, Decode: args(aDirFD, aPath, aFlags(constant.AccessMode))},
 	{Name: "faccessat2", Enter: path1, Decode: args(aDirFD, aPath, aFlags(constant.AccessMode), aFlags(constant.FaccessatFlags))},
 	{Name: "chmod", Enter: path0, Decode: pathMode},
 	{Name: "fchmod", Decode: args(aFD, aUmode)},
 	{Name: "fchmodat", Enter: path1, Decode: args(aDirFD, aPath, aUmode)},
-	{Name: "fchmodat2", Enter: path1, Decode: args(aDirFD, aPath, aUmode, aAtFlags)},
+	{Name: "fchmodat2", Enter: path1, Decode: args(aDirFD, aPath, aUmode, aFlags(constant.XattrAtFlags))},
 	{Name: "chown", Enter: path0, Decode: pathOwner}, {Name: "lchown", Enter: path0, Decode: pathOwner},
 	{Name: "chown32", Enter: path0, Decode: pathOwner}, {Name: "lchown32", Enter: path0, Decode: pathOwner},
 	{Name: "fchown", Decode: fdOwner}, {Name: "fchown32", Decode: fdOwner},
@@ -103,7 +103,7 @@ var fileCalls = []Spec{
 	{Name: "renameat", Enter: paths13, Decode: args(aDirFD, aPath, aDirFD, aPath)},
 	{Name: "renameat2", Enter: paths13, Decode: args(aDirFD, aPath, aDirFD, aPath, aFlags(constant.RenameFlags))},
 	{Name: "unlink", Enter: path0, Decode: onePath}, {Name: "rmdir", Enter: path0, Decode: onePath},
-	{Name: "unlinkat", Enter: path1, Decode: args(aDirFD, aPath, aFlags(constant.UnlinkFlags))},
+	{Name: "unlinkat", Enter: path1, Decode: args(aDirFD, aPath, aAtFlags)},
 	{Name: "mkdir", Enter: path0, Decode: pathMode},
 	{Name: "mkdirat", Enter: path1, Decode: args(aDirFD, aPath, aUmode)},
 	{Name: "mknod", Enter: path0, Decode: func(c *Cx) { aPath(c, 0); nodeTail(c, 1) }},
@@ -153,11 +153,7 @@ func openat2(c *Cx) {
 			}
 			c.Field("resolve")
 			c.Flags(U64(b, 16), constant.ResolveFlags)
-			if size > 24 {
-				if rest, _, _ := c.Mem(In, c.Arg[2], int(min(size, 256))); len(rest) > 24 && !allZero(rest[24:]) {
-					c.extra(rest, 24)
-				}
-			}
+			c.tail(In, c.Arg[2], 24, min(size, pageSize))
 			c.End()
 		})
 	}

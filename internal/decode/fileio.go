@@ -140,7 +140,7 @@ var fileIO = []Spec{
 		c.Uint(c.Arg[2])
 		c.iovecAddresses(c.Arg[3], c.Arg[4])
 		c.Uint(c.Arg[4])
-		c.Hex(c.Arg[5])
+		c.Uint(c.Arg[5])
 	}},
 	{Name: "process_vm_writev", Enter: fetches{iovIn(1), iovAddresses(3)}, Decode: func(c *Cx) {
 		c.PID(c.Arg[0])
@@ -148,7 +148,7 @@ var fileIO = []Spec{
 		c.Uint(c.Arg[2])
 		c.iovecAddresses(c.Arg[3], c.Arg[4])
 		c.Uint(c.Arg[4])
-		c.Hex(c.Arg[5])
+		c.Uint(c.Arg[5])
 	}},
 	{Name: "sendfile", Enter: fetches{syscalls.Fixed(2, 8)}, Exit: fetches{syscalls.Fixed(2, 8)}, Decode: sendfile},
 	{Name: "sendfile64", Enter: fetches{syscalls.Fixed(2, 8)}, Exit: fetches{syscalls.Fixed(2, 8)}, Decode: sendfile},
@@ -228,7 +228,7 @@ var fileIO = []Spec{
 				f.u8(n)
 			}
 			f.end()
-		}), aHex)},
+		}), aHex32)},
 }
 
 // sendfile shows where it began to read, and where it ended.
@@ -249,19 +249,19 @@ func sendfile(c *Cx) {
 		}
 		now, _ := c.Bytes(Out, c.Arg[2], width)
 		show := func(v uint64) {
-			c.Array()
 			if c.Failed() && width == 8 {
 				c.Uint(v)
 			} else {
 				c.Int(int64(v))
 			}
-			c.End()
 		}
+		c.Array()
 		if now == nil || c.Failed() || c.Ret == 0 {
 			show(peek(in, 0, width))
 		} else {
 			c.change(peek(in, 0, width), peek(now, 0, width), show)
 		}
+		c.End()
 	}
 	c.Uint(c.Arg[3])
 }

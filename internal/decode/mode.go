@@ -15,7 +15,7 @@ const (
 // Mode adds a file mode with its type: S_IFREG|0644, S_IFDIR|S_ISVTX|0777.
 func (c *Cx) Mode(v uint64) {
 	name, named := constant.FileType.Name(v & sIFMT)
-	if v&(sIFMT|sISUID|sISGID|sISVTX) == 0 {
+	if v&(sIFMT|sISUID|sISGID|sISVTX) == 0 || v&sIFMT != 0 && !named {
 		c.Oct(v)
 		return
 	}
@@ -70,6 +70,31 @@ func (c *Cx) OpenFlags(v uint64) {
 	}
 	if rest != 0 {
 		c.Hex(rest)
+	}
+	c.End()
+}
+
+// aFileFlags are flags of open(2) without an access mode.
+func aFileFlags(c *Cx, i int) {
+	v := uint64(uint32(c.Arg[i]))
+	if v == 0 {
+		c.Hex(0)
+		return
+	}
+	s := constant.OpenFlags.For(c.ABI.Name)
+	c.beginFlags(v)
+	for k := range s.Entries {
+		if e := &s.Entries[k]; e.Num&oAccmode == 0 && e.Num != 0 && v&e.Num == e.Num {
+			c.Sym(e.Name, e.Num)
+			v &^= e.Num
+		}
+	}
+	switch {
+	case v == 0:
+	case v == uint64(uint32(c.Arg[i])):
+		c.Add(event.Node{Kind: event.KindHex, Num: v, Sym: s.Prefix})
+	default:
+		c.Hex(v)
 	}
 	c.End()
 }

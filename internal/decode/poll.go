@@ -30,7 +30,7 @@ func (c *Cx) pollResult(left string) {
 	case c.Ret == 0:
 		c.Note = "Timeout"
 	default:
-		b, _, _ := c.Mem(Out, c.Arg[0], int(min(c.Arg[1], 1<<16))*8)
+		b, _, _ := c.Mem(Out, c.Arg[0], int(min(uint64(uint32(c.Arg[1])), 1<<16))*8)
 		text, shown := []byte("["), 0
 		for ; len(b) >= 8; b = b[8:] {
 			re := uint64(U16(b, 6))
@@ -99,6 +99,10 @@ func ppoll(c *Cx) {
 // fdSet adds the descriptors below n in the set at addr.
 func (c *Cx) fdSet(m Moment, addr uint64, n int) {
 	size := fdSetSize(n)
+	if n < 0 {
+		c.Ptr(addr)
+		return
+	}
 	if addr == 0 {
 		c.Ptr(0)
 		return
@@ -235,6 +239,16 @@ func epollWait(c *Cx, timeout func(*Cx)) bool {
 	return true
 }
 
+// epollMask adds the signal mask and its size.
+func epollMask(c *Cx) {
+	if c.Failed() {
+		c.Ptr(c.Arg[4])
+	} else {
+		c.Sigset(In, c.Arg[4], c.Arg[5])
+	}
+	c.Uint(c.Arg[5])
+}
+
 func intTimeout(i int) func(*Cx) { return func(c *Cx) { c.Int(int64(int32(c.Arg[i]))) } }
 
 var epollOut = fetches{syscalls.Vec(1, syscalls.Ret(), 16, 16*256)}
@@ -265,14 +279,18 @@ var pollCalls = []Spec{
 	{Name: "epoll_wait", Exit: epollOut, Decode: func(c *Cx) { epollWait(c, intTimeout(3)) }},
 	{Name: "epoll_pwait", Enter: fetches{syscalls.Fixed(4, 8)}, Exit: epollOut, Decode: func(c *Cx) {
 		if epollWait(c, intTimeout(3)) {
-			c.Sigset(In, c.Arg[4], c.Arg[5])
-			c.Uint(c.Arg[5])
+			epollMask(c)
 		}
 	}},
 	{Name: "epoll_pwait2", Enter: fetches{pairAt(3, 1), syscalls.Fixed(4, 8)}, Exit: epollOut, Decode: func(c *Cx) {
-		if epollWait(c, func(c *Cx) { c.obj(In, c.Arg[3], 16, func(c *Cx, b []byte) { c.timespecOf(b, "tv_nsec") }) }) {
-			c.Sigset(In, c.Arg[4], c.Arg[5])
-			c.Uint(c.Arg[5])
+		if epollWait(c, func(c *Cx) {
+			if c.Failed() {
+				c.Ptr(c.Arg[3])
+				return
+			}
+			c.obj(In, c.Arg[3], 16, func(c *Cx, b []byte) { c.timespecOf(b, "tv_nsec") })
+		}) {
+			epollMask(c)
 		}
 	}},
 }

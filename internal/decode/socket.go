@@ -39,7 +39,7 @@ func addressOut(addr, length int) []syscalls.Fetch {
 func aFamily(c *Cx, i int) { c.Name(uint64(uint32(c.Arg[i])), constant.AddressFamily) }
 
 // retFD shows the descriptor that a call made.
-func retFD(c *Cx) { c.FD(uint64(c.Ret)) }
+func retFD(c *Cx) { c.returnedFD(uint64(c.Ret)) }
 
 // aSocketType: a type in the low four bits, and flags.
 func aSocketType(c *Cx, i int) {

@@ -99,66 +99,80 @@ func aStat(c *Cx, i int) { c.Stat(c.Arg[i]) }
 
 func statAt(i int) fetches { return fetches{syscalls.Fixed(i, 144)} }
 
-// statx adds struct statx, include/uapi/linux/stat.h.
+// aStatx adds struct statx, include/uapi/linux/stat.h: the members that its mask, or an attribute, says are there.
 func aStatx(c *Cx, i int) {
 	b, ok := c.Load(Out, c.Arg[i], 256)
 	if !ok {
 		return
 	}
+	const (
+		typ, mode, nlink, uid, gid, atime, mtime, ctime = 1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80
+		ino, size, blocks, btime, mntID, dioAlign       = 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000
+		subvol, dioReadAlign                            = 0x8000, 0x20000
+		writeAtomic                                     = 0x400000 // STATX_ATTR_WRITE_ATOMIC
+	)
+	mask, attr := U32(b, 0), U64(b, 8)
+	full, atomic := !c.Opt.Abbrev, U64(b, 8)&writeAtomic != 0
 	f := c.begin(b)
+	defer f.end()
+	number := func(name string, off, width int, present bool) {
+		if full && present {
+			c.Field(name).Uint(peek(b, off, width))
+		}
+	}
+	hex := func(name string, off int, present bool) {
+		if present {
+			c.Field(name).Hex(U64(b, off))
+		}
+	}
 	f.flags("stx_mask", 4, constant.StatxMask)
-	mode := uint64(U16(b, 0x1c))
-	if !c.Opt.Abbrev {
-		f.u4("stx_blksize")
-	} else {
-		f.skip(4)
+	number("stx_blksize", 4, 4, true)
+	c.Field("stx_attributes")
+	c.Flags(attr, constant.StatxAttr)
+	number("stx_nlink", 16, 4, mask&nlink != 0)
+	number("stx_uid", 20, 4, mask&uid != 0)
+	number("stx_gid", 24, 4, mask&gid != 0)
+	if mask&(typ|mode) != 0 {
+		c.Field("stx_mode")
+		c.Mode(uint64(U16(b, 28)))
 	}
-	f.flags("stx_attributes", 8, constant.StatxAttr)
-	if !c.Opt.Abbrev {
-		f.u4("stx_nlink")
-		f.u4("stx_uid")
-		f.u4("stx_gid")
-	} else {
-		f.skip(12)
+	number("stx_ino", 32, 8, mask&ino != 0)
+	if mask&size != 0 {
+		c.Field("stx_size").Uint(U64(b, 40))
 	}
-	c.Field("stx_mode")
-	c.Mode(mode)
-	f.skip(4)
-	if !c.Opt.Abbrev {
-		f.u8("stx_ino")
-	} else {
-		f.skip(8)
-	}
-	f.u8("stx_size")
-	if c.Opt.Abbrev {
+	if !full {
 		c.More()
-		c.End()
 		return
 	}
-	f.u8("stx_blocks")
+	number("stx_blocks", 48, 8, mask&blocks != 0)
+	f.off = 56
 	f.flags("stx_attributes_mask", 8, constant.StatxAttr)
-	for _, n := range [...]string{"stx_atime", "stx_btime", "stx_ctime", "stx_mtime"} {
-		sec, nsec := int64(f.num(8)), f.num(4)
-		f.skip(4)
-		c.Field(n).Struct()
+	for k, t := range [...]struct {
+		name string
+		bit  uint32
+	}{{"stx_atime", atime}, {"stx_btime", btime}, {"stx_ctime", ctime}, {"stx_mtime", mtime}} {
+		if mask&t.bit == 0 {
+			continue
+		}
+		sec, nsec := int64(U64(b, 64+16*k)), uint64(U32(b, 72+16*k))
+		c.Field(t.name).Struct()
 		c.Field("tv_sec").Int(sec)
 		c.Field("tv_nsec").Uint(nsec)
 		c.End()
 		c.date(sec, nsec)
 	}
-	for _, n := range [...]string{"stx_rdev_major", "stx_rdev_minor", "stx_dev_major", "stx_dev_minor"} {
-		f.u4(n)
+	for k, n := range [...]string{"stx_rdev_major", "stx_rdev_minor", "stx_dev_major", "stx_dev_minor"} {
+		number(n, 128+4*k, 4, true)
 	}
-	f.x8("stx_mnt_id")
-	f.u4("stx_dio_mem_align")
-	f.u4("stx_dio_offset_align")
-	f.x8("stx_subvol")
-	f.u4("stx_atomic_write_unit_min")
-	f.u4("stx_atomic_write_unit_max")
-	f.u4("stx_atomic_write_segments_max")
-	f.u4("stx_dio_read_offset_align")
-	f.u4("stx_atomic_write_unit_max_opt")
-	f.end()
+	hex("stx_mnt_id", 144, mask&mntID != 0)
+	number("stx_dio_mem_align", 152, 4, mask&dioAlign != 0)
+	number("stx_dio_offset_align", 156, 4, mask&dioAlign != 0)
+	hex("stx_subvol", 160, mask&subvol != 0)
+	number("stx_atomic_write_unit_min", 168, 4, atomic)
+	number("stx_atomic_write_unit_max", 172, 4, atomic)
+	number("stx_atomic_write_segments_max", 176, 4, atomic)
+	number("stx_dio_read_offset_align", 180, 4, mask&dioReadAlign != 0)
+	number("stx_atomic_write_unit_max_opt", 184, 4, atomic)
 }
 
 func aStatxFlags(c *Cx, i int) {

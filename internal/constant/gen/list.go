@@ -101,7 +101,7 @@ func parseSet(pos string, word []string) (*set, error) {
 	s := &set{pos: pos, name: word[1], flags: word[2] == "flags", prefix: word[3]}
 	if s.prefix == "-" {
 		s.prefix = ""
-	} else if !strings.Contains(s.prefix, "???") {
+	} else if !strings.Contains(s.prefix, "?") {
 		s.prefix += "???"
 	}
 	for _, w := range word[4:] {
