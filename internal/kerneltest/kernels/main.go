@@ -190,10 +190,11 @@ type entry struct {
 	machine
 	passed     int             // at least
 	missing    map[string]bool // features
+	known      map[string]bool // tests that are known to fail there now and then; said, and no reason to fail the run
 	anyMissing bool
 }
 
-// parseMatrix reads lines of "SUITE ARCH passed N [missing FEATURE,...]".
+// parseMatrix reads lines of "SUITE ARCH passed N [missing FEATURE,...] [known TEST,...]".
 func parseMatrix(text string) ([]entry, error) {
 	var out []entry
 	for i, line := range strings.Split(text, "\n") {
@@ -203,8 +204,8 @@ func parseMatrix(text string) ([]entry, error) {
 			continue
 		}
 		e := entry{missing: map[string]bool{}}
-		if len(f) != 4 && len(f) != 6 || f[2] != "passed" || len(f) == 6 && f[4] != "missing" {
-			return nil, fmt.Errorf("line %d: want SUITE ARCH passed N [missing FEATURE,...]", i+1)
+		if len(f) < 4 || len(f)%2 != 0 || f[2] != "passed" {
+			return nil, fmt.Errorf("line %d: want SUITE ARCH passed N [missing FEATURE,...] [known TEST,...]", i+1)
 		}
 		e.suite, e.arch = f[0], f[1]
 		if e.arch != "amd64" && e.arch != "arm64" {
@@ -213,9 +214,19 @@ func parseMatrix(text string) ([]entry, error) {
 		if _, err := fmt.Sscanf(f[3], "%d", &e.passed); err != nil || e.passed < 0 {
 			return nil, fmt.Errorf("line %d: %q is not a number of tests", i+1, f[3])
 		}
-		if len(f) == 6 {
-			for _, m := range strings.Split(f[5], ",") {
-				e.missing[m] = true
+		for k := 4; k < len(f); k += 2 {
+			switch f[k] {
+			case "missing":
+				for _, m := range strings.Split(f[k+1], ",") {
+					e.missing[m] = true
+				}
+			case "known":
+				e.known = make(map[string]bool)
+				for _, test := range strings.Split(f[k+1], ",") {
+					e.known[test] = true
+				}
+			default:
+				return nil, fmt.Errorf("line %d: %q: missing or known can follow", i+1, f[k])
 			}
 		}
 		out = append(out, e)
