@@ -32,9 +32,10 @@ type suite struct {
 }
 
 // discover finds the packages whose tests import kerneltest, and in them the tests that use it, themselves or through
-// functions of the same package.
-func (c *config) discover(ctx context.Context) ([]suite, error) {
+// functions of the same package; some tests are for one architecture.
+func (c *config) discover(ctx context.Context, arch string) ([]suite, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,TestImports,XTestImports", "./...")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	cmd.Dir = c.root
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
@@ -180,8 +181,12 @@ func (c *config) build(ctx context.Context, arch string, suites []suite) (*paylo
 // internal/attach and internal/ring, which run on every machine.
 var hostOnly = map[string]bool{"cmd/sonde": true, "tracer": true}
 
+// forMachines leaves out what is for the host only.
+func forMachines(suites []suite) []suite {
+	return slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return hostOnly[s.pkg] })
+}
+
 func (c *config) buildInto(ctx context.Context, p *payload, arch string, suites []suite) error {
-	suites = slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return hostOnly[s.pkg] })
 	fmt.Printf("%s: building %d test binaries\n", arch, len(suites))
 	goTool := func(args ...string) error {
 		cmd := exec.CommandContext(ctx, "go", args...)

@@ -123,13 +123,6 @@ func (c *config) runMatrix(ctx context.Context, only []string, prepare bool) err
 			}
 		}
 	}
-	suites, err := c.discover(ctx)
-	if err != nil {
-		return err
-	}
-	if len(suites) == 0 {
-		return errors.New("no package has tests that use internal/kerneltest")
-	}
 	payload := map[string]*payload{} // by architecture
 	kernel := map[machine]string{}
 	for _, m := range machines {
@@ -137,7 +130,14 @@ func (c *config) runMatrix(ctx context.Context, only []string, prepare bool) err
 			return err
 		}
 		if payload[m.arch] == nil {
-			if payload[m.arch], err = c.build(ctx, m.arch, suites); err != nil {
+			suites, err := c.discover(ctx, m.arch)
+			if err != nil {
+				return err
+			}
+			if len(suites) == 0 {
+				return errors.New("no package has tests that use internal/kerneltest")
+			}
+			if payload[m.arch], err = c.build(ctx, m.arch, forMachines(suites)); err != nil {
 				return err
 			}
 			defer os.RemoveAll(payload[m.arch].dir)
@@ -165,7 +165,7 @@ func (c *config) runMatrix(ctx context.Context, only []string, prepare bool) err
 }
 
 func (c *config) runHost(ctx context.Context) error {
-	suites, err := c.discover(ctx)
+	suites, err := c.discover(ctx, runtime.GOARCH)
 	if err != nil {
 		return err
 	}
