@@ -25,6 +25,7 @@ var rooms = map[string][]string{
 	"internal/ring":     {"internal/wire"},
 	"internal/attach":   {"internal/bpfgen", "internal/ring", "internal/syscalls", "internal/wire"},
 	"internal/proc":     {},
+	"internal/objfile":  {},
 	"recording":         {"event"},
 	"sink":              {"event", "internal/constant"},
 	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/proc", "internal/ring",

@@ -270,7 +270,8 @@ func TestOverflow(t *testing.T) {
 	balance(t, s, calls)
 }
 
-// TestBlock: the same flood with blocking loses nothing.
+// TestBlock: the same flood with blocking. A record waits for room for 1 ms at most, so one may be lost only after waiting that
+// long, as it happens on an emulated machine whose reader does not get a CPU in time.
 func TestBlock(t *testing.T) {
 	o := all()
 	o.RingSize = 64 << 10
@@ -281,8 +282,8 @@ func TestBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.EntryLostRing+c.ExitLostRing != 0 {
-		t.Errorf("lost although blocking: %+v", c)
+	if lost := c.EntryLostRing + c.ExitLostRing; lost*uint64(time.Millisecond) > c.BlockNs {
+		t.Errorf("lost without having waited for a millisecond each: %+v", c)
 	}
 	if c.BlockWaits == 0 || c.BlockNs == 0 {
 		t.Errorf("no waiting: %+v", c)

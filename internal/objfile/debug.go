@@ -1,0 +1,130 @@
+package objfile
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// debugRoot is where distributions keep separate debug files; gdb's default debug-file-directory.
+const debugRoot = "/usr/lib/debug"
+
+// MismatchError says that a debug file belongs to another build.
+type MismatchError struct {
+	Path     string // the debug file
+	Of       string // the file it was found for
+	Have     string // the build-id, or the checksum, of the debug file
+	Expected string
+}
+
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("%s is not the debug file of %s: build-id differs (%s, and %s is expected)", e.Path, e.Of, e.Have, e.Expected)
+}
+
+// Debug is the file that has the DWARF data: f itself, the one its build-id names below the debug directories, or the one
+// its .gnu_debuglink names (gdb's manual, "Separate Debug Files"). The error is ErrNoDebug when there is none, and a
+// *MismatchError when there is one of another build.
+func (f *File) Debug() (*File, error) { return f.debug() }
+
+func (f *File) openDebug() (*File, error) {
+	if f.hasDWARF() {
+		return f, nil
+	}
+	var wrong error
+	if id := f.BuildID(); len(id) >= 2 {
+		path := filepath.Join(debugRoot, ".build-id", hex.EncodeToString(id[:1]), hex.EncodeToString(id[1:])+".debug")
+		d, err := f.debugFile(path, nil)
+		if err == nil {
+			return d, nil
+		}
+		wrong = mismatch(wrong, err)
+	}
+	if name, crc, ok := f.debugLink(); ok && f.Path != "" {
+		dir := filepath.Dir(f.Path)
+		if abs, err := filepath.Abs(dir); err == nil {
+			dir = abs
+		}
+		for _, path := range []string{filepath.Join(dir, name), filepath.Join(dir, ".debug", name), filepath.Join(debugRoot, dir, name)} {
+			if same(path, f.Path) {
+				continue
+			}
+			d, err := f.debugFile(path, &crc)
+			if err == nil {
+				return d, nil
+			}
+			wrong = mismatch(wrong, err)
+		}
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	return nil, fmt.Errorf("%s: %w", f.Path, ErrNoDebug)
+}
+
+func mismatch(have, err error) error {
+	var m *MismatchError
+	if have == nil && errors.As(err, &m) {
+		return m
+	}
+	return have
+}
+
+func same(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && os.SameFile(x, y)
+}
+
+// debugFile opens the debug file at path, if it is f's: by build-id, or by checksum when crc is given and one of them has
+// no build-id.
+func (f *File) debugFile(path string, crc *uint32) (*File, error) {
+	d, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	have, want := d.BuildID(), f.BuildID()
+	switch {
+	case have != nil && want != nil:
+		if !bytes.Equal(have, want) {
+			d.Close()
+			return nil, &MismatchError{path, f.Path, hex.EncodeToString(have), hex.EncodeToString(want)}
+		}
+	case crc != nil:
+		h := crc32.NewIEEE()
+		if _, err := io.Copy(h, io.NewSectionReader(d, 0, d.Size)); err != nil {
+			d.Close()
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		if h.Sum32() != *crc {
+			d.Close()
+			return nil, &MismatchError{path, f.Path, fmt.Sprintf("checksum %08x", h.Sum32()), fmt.Sprintf("checksum %08x", *crc)}
+		}
+	}
+	if !d.hasDWARF() {
+		d.Close()
+		return nil, fmt.Errorf("%s: %w", path, ErrNoDebug)
+	}
+	return d, nil
+}
+
+// debugLink reads .gnu_debuglink: a file name, padded to four bytes, and the CRC-32 of that file.
+func (f *File) debugLink() (name string, crc uint32, ok bool) {
+	b, err := f.Section(".gnu_debuglink")
+	if err != nil || len(b) > 4096 {
+		return "", 0, false
+	}
+	end := bytes.IndexByte(b, 0)
+	at := (end + 4) &^ 3
+	if end <= 0 || at+4 > len(b) || bytes.IndexByte(b[:end], '/') >= 0 {
+		return "", 0, false
+	}
+	return string(b[:end]), f.ELF.ByteOrder.Uint32(b[at:]), true
+}
