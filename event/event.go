@@ -19,6 +19,7 @@ const (
 	TypeExit         // the task ended: Status
 	TypeLost         // events are missing here: Lost
 	TypeRename       // the task's comm changed; Task.Comm is the new one
+	TypeProbe        // a probe other than a system call was hit, or the function it is on returned; see Phase, Object, Name
 )
 
 // Phase says which part of a call an event shows.
@@ -32,6 +33,8 @@ const (
 	PhaseExitOnly                // the entry was not seen: tracing began in the middle, or the kernel refused the call before it started
 	PhaseEntryLost               // the entry record is lost (counted in the ledger)
 	PhaseExitLost                // the return record is lost (counted in the ledger)
+	PhaseHit                     // TypeProbe: a moment, with no return to wait for
+	PhaseReturn                  // TypeProbe: the return of a function whose entry was not asked for
 )
 
 // Event is one thing that happened. Args and every Data in it are valid only until the sink's call returns.
@@ -60,6 +63,14 @@ type Event struct {
 	Duration uint64 // ns between entry and return
 	Decoded  bool   // false when the call has no entry in the tables: Args are six raw words
 
+	// TypeProbe uses Name (the function, tracepoint or static probe), Args, NArgs, Ret, RetTree, RetNote, Errno, Duration and IP too.
+	Object string // the library, program or group of the probe: "libc.so.6", "kernel", "sched"
+	Probe  int    // index of the expression that made it
+
+	// Stack is the user stack at the event, when it was asked for; nil otherwise. Regs are the registers.
+	Stack *Stack
+	Regs  []Reg
+
 	// TypeSignal.
 	Signal uint8
 
@@ -77,6 +88,33 @@ type Event struct {
 
 	// TypeLost.
 	Lost Lost
+}
+
+// Stack is a call stack, the innermost frame first.
+type Stack struct {
+	ID     uint64 // equal stacks have equal ids within a session
+	Frames []Frame
+	// End says why the stack ends: empty when it is complete, else "cut at 127 frames", "no unwind row at libfoo.so+0x12", …
+	End string
+}
+
+// Frame is one function on a stack. Frames that were inlined come as frames of their own, before the one that holds them.
+type Frame struct {
+	Addr    uint64 // in the task's memory; the return address for all but the innermost
+	Module  string // path of the mapped file, "[vdso]", "[jit]", "[kernel]"; empty when nothing is mapped there
+	Offset  uint64 // in that file
+	Func    string // demangled; empty when no name is known
+	FuncOff uint64 // Addr - start of Func
+	File    string // source; empty when not known
+	Line    int
+	Inlined bool
+	Guessed bool // found without unwind data
+}
+
+// Reg is one register.
+type Reg struct {
+	Name  string
+	Value uint64
 }
 
 // Lost counts events that could not be delivered, by cause.

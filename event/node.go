@@ -11,8 +11,11 @@ const (
 	KindHex  // 0x1f; zero prints as 0. Sym, when set, names the set in which Num has no name: 0x1f /* O_??? */
 	KindOct  // file modes: at least three digits, 0644, 000
 	// Addresses in the traced program.
-	KindPtr  // 0x7ffc1234
-	KindNull // NULL
+	KindPtr   // 0x7ffc1234
+	KindNull  // NULL
+	KindFloat // Num is math.Float64bits; AttrSingle: of a float widened
+	KindBool  // false, true
+	KindChar  // a character, Num: 'a', '\n', '\377'
 	// Names. Sym (or Data, when the name is made at run time) is the name, Num the number it stands for.
 	KindSym
 	KindFlags // children are the set bits in order (KindSym, KindHex, KindOct), Num is the whole value: A|B|0x40
@@ -40,7 +43,7 @@ const (
 )
 
 // Attr refines a Node.
-type Attr uint8
+type Attr uint16
 
 const (
 	AttrTruncated Attr = 1 << iota // Data is shorter than the value in the program
@@ -50,6 +53,7 @@ const (
 	AttrIndexed                    // a child whose Name is an array index: [NAME]=value
 	AttrPath                       // KindString is a file name: never cut by the string limit
 	AttrHex                        // KindString, KindBytes: every byte is shown as \xNN; KindCall: Num is the raw form, decimal with AttrDecimal
+	AttrSingle                     // KindFloat: it was a float, whose shortest text is shown
 	AttrVerbose                    // KindSym, KindFlags: the number is always shown, with the name beside it
 )
 

@@ -98,6 +98,10 @@ func (j *JSON) Event(e *event.Event) error {
 		j.str(`,"followed":`)
 		j.b = strconv.AppendBool(j.b, e.Followed)
 		j.str("}\n")
+	case event.TypeProbe:
+		if e.Phase != event.PhaseUnfinished {
+			j.probe(e)
+		}
 	case event.TypeExec:
 		j.head("exec", e)
 		j.str(`,"old_tid":`)
@@ -257,7 +261,7 @@ func (j *JSON) signalName(n int) {
 // phases are the words for calls that are not complete.
 var phases = map[event.Phase]string{
 	event.PhaseEntryOnly: "no return", event.PhaseExitOnly: "no entry",
-	event.PhaseEntryLost: "entry lost", event.PhaseExitLost: "return lost",
+	event.PhaseEntryLost: "entry lost", event.PhaseExitLost: "return lost", event.PhaseHit: "hit", event.PhaseReturn: "return",
 }
 
 func (j *JSON) syscall(e *event.Event) {
@@ -273,6 +277,12 @@ func (j *JSON) syscall(e *event.Event) {
 		j.str(`,"ip":`)
 		j.hex(e.IP)
 	}
+	j.args(e)
+	j.outcome(e)
+}
+
+// args writes the arguments by name.
+func (j *JSON) args(e *event.Event) {
 	j.str(`,"args":[`)
 	n := 0
 	for i := 0; i < len(e.Args); i = e.Args.Next(i) {
@@ -294,14 +304,20 @@ func (j *JSON) syscall(e *event.Event) {
 		n++
 	}
 	j.b = append(j.b, ']')
+}
+
+// outcome writes how a call ended, what was captured beside it, and the end of the record.
+func (j *JSON) outcome(e *event.Event) {
 	if p := phases[e.Phase]; p != "" {
 		j.str(`,"phase":"`)
 		j.str(p)
 		j.b = append(j.b, '"')
 	}
-	if e.Phase != event.PhaseEntryOnly && e.Phase != event.PhaseExitLost {
+	if e.Phase != event.PhaseEntryOnly && e.Phase != event.PhaseExitLost && e.Phase != event.PhaseHit {
 		j.str(`,"ret":`)
-		if e.Errno == 0 && len(e.RetTree) > 0 {
+		if e.Type == event.TypeProbe && len(e.RetTree) == 0 && e.RetNote != "" {
+			j.str("null")
+		} else if e.Errno == 0 && len(e.RetTree) > 0 {
 			j.value(e.RetTree, 0)
 		} else {
 			j.int(e.Ret)
@@ -320,11 +336,12 @@ func (j *JSON) syscall(e *event.Event) {
 			j.str(`,"note":`)
 			j.data([]byte(e.RetNote), false, 0)
 		}
-		if e.Phase != event.PhaseExitOnly {
+		if e.Phase != event.PhaseExitOnly && e.Phase != event.PhaseReturn {
 			j.str(`,"duration":`)
 			j.uint(e.Duration)
 		}
 	}
+	j.context(e)
 	j.str("}\n")
 }
 
@@ -358,6 +375,14 @@ func (j *JSON) value(t event.Tree, i int) {
 			return
 		}
 		j.uint(n.Num)
+	case event.KindFloat:
+		j.float(n)
+	case event.KindBool:
+		j.b = strconv.AppendBool(j.b, n.Num != 0)
+	case event.KindChar:
+		j.str(`{"char":`)
+		j.uint(n.Num)
+		j.b = append(j.b, '}')
 	case event.KindPtr:
 		j.hex(n.Num)
 	case event.KindNull:

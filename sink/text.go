@@ -110,8 +110,11 @@ func (t *Text) Event(e *event.Event) error {
 		return t.err
 	}
 	switch e.Type {
-	case event.TypeSyscall:
+	case event.TypeSyscall, event.TypeProbe:
 		t.syscall(e)
+		if !t.opened {
+			t.context(e)
+		}
 	case event.TypeSignal:
 		if t.o.Signals == nil || t.o.Signals[int(e.Signal)] {
 			t.signal(e)
@@ -336,15 +339,18 @@ func (t *Text) syscall(e *event.Event) {
 			t.begin(e)
 			t.ip(e)
 			t.str("<... ")
-			t.str(e.Name)
+			t.callee(e)
 			t.str(" resumed>")
 			t.rest(e, e.Resume)
 		}
 	} else {
 		t.begin(e)
 		t.ip(e)
-		t.str(e.Name)
+		t.callee(e)
 		t.b = append(t.b, '(')
+		if e.Phase == event.PhaseReturn && len(args) == 0 {
+			t.str("...")
+		}
 		t.list(args, 0, 0)
 	}
 	switch e.Phase {
@@ -358,8 +364,11 @@ func (t *Text) syscall(e *event.Event) {
 		t.more = e.More && e.NArgs > 0
 		t.opened, t.open, t.openCol = true, e.Task.Tid, len(t.b)-t.lineStart
 		return
+	case event.PhaseHit:
+		t.str(")\n")
+		return
 	case event.PhaseEntryOnly:
-		if !noReturn(e.Name) {
+		if e.Type == event.TypeProbe || !noReturn(e.Name) {
 			t.str(" <unfinished ...>")
 		}
 	case event.PhaseExitLost:
@@ -609,6 +618,12 @@ func (t *Text) node(tree event.Tree, i int) {
 			t.hex(n.Num)
 		}
 		t.unknown(n)
+	case event.KindFloat:
+		t.b = appendFloat(t.b, n)
+	case event.KindBool:
+		t.b = strconv.AppendBool(t.b, n.Num != 0)
+	case event.KindChar:
+		t.char(n.Num)
 	case event.KindOct:
 		t.oct(n.Num)
 	case event.KindPtr:
@@ -805,6 +820,8 @@ func (t *Text) result(e *event.Event) {
 		}
 	case len(e.RetTree) > 0:
 		t.nodes(e.RetTree, 0, len(e.RetTree))
+	case e.Type == event.TypeProbe && e.RetNote != "":
+		t.str("?") // why is in the note
 	default:
 		t.b = strconv.AppendInt(t.b, e.Ret, 10)
 	}

@@ -5,6 +5,8 @@
 //
 //	SysEnter  args [6]u64, then segments
 //	SysExit   ret i64, args [6]u64, then segments
+//	Hit       slots [n]u64, then segments; n is at OffSlots. Slot 0 is the stack pointer
+//	Return    slots [n]u64, then segments; slot 0 is the stack pointer after the return, 1 and 2 are the return registers
 //	Fork      child tid u32, child tgid u32, clone flags u64
 //	Exec      old tid u32, pad u32, comm [16]byte
 //	Exit      wait status u32, group dead u32
@@ -21,17 +23,16 @@ import "encoding/binary"
 type Kind uint8
 
 const (
-	Uprobe    Kind = 1
-	Uretprobe Kind = 2
-	SysEnter  Kind = 3
-	SysExit   Kind = 4
-	Break     Kind = 5
-	USDT      Kind = 6
-	Fork      Kind = 16
-	Exec      Kind = 17
-	Exit      Kind = 18
-	Signal    Kind = 19
-	Rename    Kind = 20
+	Hit      Kind = 1 // a probe in a program or in the kernel
+	Return   Kind = 2 // a probed function returned
+	SysEnter Kind = 3
+	SysExit  Kind = 4
+	Break    Kind = 5 // a hardware breakpoint
+	Fork     Kind = 16
+	Exec     Kind = 17
+	Exit     Kind = 18
+	Signal   Kind = 19
+	Rename   Kind = 20
 	// Tick is no event and has no body: nothing came up to its time. The kernel sends none; sessions put it into
 	// recordings.
 	Tick Kind = 21
@@ -51,7 +52,7 @@ const (
 const (
 	OffSize    = 0  // u32, header included
 	OffKind    = 4  // u8
-	OffSlots   = 5  // u8, reserved for probes other than syscalls
+	OffSlots   = 5  // u8, number of slots of a Hit or Return
 	OffFlags   = 6  // u16
 	OffTime    = 8  // u64, CLOCK_MONOTONIC ns
 	OffProbe   = 16 // u32, syscall number (as the task passed it) or probe id
@@ -60,7 +61,7 @@ const (
 	OffTgid    = 28 // u32
 	OffIP      = 32 // u64, user instruction pointer
 	OffSeq     = 40 // u32, count of records of this kind attempted on this CPU; a gap is a loss
-	OffMask    = 44 // u32, reserved
+	OffMask    = 44 // u32, bit i: slot i could not be read
 	HeaderSize = 48
 
 	OffEnterArgs = HeaderSize
@@ -69,6 +70,14 @@ const (
 	OffRet      = HeaderSize
 	OffExitArgs = OffRet + 8
 	ExitSize    = OffExitArgs + 6*8
+
+	// MaxSlots is the most slots of a record, as many as OffMask has bits.
+	MaxSlots  = 32
+	SlotSP    = 0
+	SlotRet   = 1 // Return: the first return register
+	SlotRet2  = 2 // Return: the second
+	FirstSlot = 1 // Hit: the first that the probe chose
+	KeptSlot  = 3 // Return: the first slot kept from the entry
 
 	SegmentHeader = 16
 	// Segment flags.
@@ -92,6 +101,12 @@ func (r Record) Valid() bool {
 		return len(r) >= EnterSize
 	case SysExit:
 		return len(r) >= ExitSize
+	case Hit, Return:
+		least := FirstSlot
+		if r.Kind() == Return {
+			least = KeptSlot
+		}
+		return r.NSlots() >= least && r.NSlots() <= MaxSlots && len(r) >= HeaderSize+8*r.NSlots()
 	case Fork, Exec, Exit, Signal, Rename:
 		return len(r) >= HeaderSize+LifeSize(r.Kind())
 	}
@@ -137,10 +152,21 @@ func (r Record) Args() (a [6]uint64) {
 	return a
 }
 
-// Segments returns the segments of a SysEnter or SysExit record.
+// NSlots is the number of slots of a Hit or Return record.
+func (r Record) NSlots() int { return int(r[OffSlots]) }
+
+// Slot is slot i; ok is false when it could not be read.
+func (r Record) Slot(i int) (v uint64, ok bool) {
+	return binary.LittleEndian.Uint64(r[HeaderSize+8*i:]), binary.LittleEndian.Uint32(r[OffMask:])>>i&1 == 0
+}
+
+// Segments returns the segments of a SysEnter, SysExit, Hit or Return record.
 func (r Record) Segments() Segments {
-	if r.Kind() == SysExit {
+	switch r.Kind() {
+	case SysExit:
 		return Segments(r[ExitSize:])
+	case Hit, Return:
+		return Segments(r[HeaderSize+8*r.NSlots():])
 	}
 	return Segments(r[EnterSize:])
 }
