@@ -190,6 +190,10 @@ func target(spec string) error {
 		fmt.Println(float64(time.Since(t)) / float64(n))
 	case "exit":
 		os.Exit(n)
+	case "probed":
+		return targetProbed()
+	case "rename":
+		return unix.Prctl(unix.PR_SET_NAME, uintptr(pointer("renamed\x00")), 0, 0, 0)
 	case "tree": // n generations, each marked by one getppid
 		unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0)
 		if n > 0 {

@@ -303,7 +303,11 @@ func probed(p *uint64, v uint64) { *p = v }
 
 // probedOffset is the place of probed in the file of this program, for a uprobe.
 func probedOffset() (uint64, error) {
-	pc := uint64(funcEntry(probed))
+	return fileOffset(uint64(funcEntry(probed)))
+}
+
+// fileOffset is the place in its file of an address of this process.
+func fileOffset(pc uint64) (uint64, error) {
 	b, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return 0, err

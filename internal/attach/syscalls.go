@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"sync"
@@ -49,6 +50,8 @@ type TargetFilter struct {
 // SyscallOptions is what OpenSyscalls builds.
 type SyscallOptions struct {
 	Calls []SyscallPlan
+	// Probes are on other things than calls. Without Calls and Others nothing is attached to calls.
+	Probes []ProbePlan
 	// Others also records calls (without memory) whose number is in no plan.
 	Others bool
 	// StrLimit is the number of bytes to take of strings and buffers that state no maximum of their own: 1 to 65536,
@@ -100,6 +103,11 @@ type Syscalls struct {
 	links  []link.Link
 	closed bool
 	cpus   int
+
+	probes     []*probe
+	multi      bool // user functions are attached many at a time
+	probeLinks []link.Link
+	events     []io.Closer // tracepoints
 }
 
 type lifeProgram struct {
@@ -168,7 +176,13 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 		gen.Kernel, err = describeKernel(o.FDPaths, wantSockets(o.Calls))
 		described <- err
 	}()
-	scratch := bpfgen.ScratchSize(plan.shapes, o.StrLimit)
+	scratch := scratchFor(bpfgen.ScratchSize(plan.shapes, o.StrLimit), o.Probes, o.StrLimit)
+	for i := range o.Probes {
+		if o.Probes[i].Kind == ProbeUser {
+			s.multi = haveCookies() && probeUprobeMulti() == nil
+			break
+		}
+	}
 	if o.Block {
 		// Waiting begins when the ring is half full: the largest records of two CPUs must fit into the other half.
 		for o.RingSize < 4*scratch {
@@ -216,6 +230,9 @@ func (s *Syscalls) makeMaps(t *bpfgen.Target, scratch, cpus int) error {
 		states = maxStates
 	}
 	specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapState, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: states})
+	if keeps(s.opt.Probes) {
+		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapCalls, Type: ebpf.LRUHash, KeySize: bpfgen.CallKeySize, ValueSize: bpfgen.KeptSize, MaxEntries: maxStates})
+	}
 	follow := ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs}
 	if growsInTracing() {
 		follow.MaxEntries, follow.Flags = manyProcs, unix.BPF_F_NO_PREALLOC
@@ -295,7 +312,7 @@ func (s *Syscalls) seed() error {
 }
 
 // load loads one program whose map references are names.
-func (s *Syscalls) load(p *bpfgen.Program) (*ebpf.Program, error) {
+func (s *Syscalls) load(p *bpfgen.Program, typ ebpf.ProgramType, multi bool) (*ebpf.Program, error) {
 	insns := make(asm.Instructions, len(p.Insns))
 	copy(insns, p.Insns)
 	for i := range insns {
@@ -305,7 +322,14 @@ func (s *Syscalls) load(p *bpfgen.Program) (*ebpf.Program, error) {
 			}
 		}
 	}
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: p.Name, Type: ebpf.RawTracepoint, License: "Dual BSD/GPL", Instructions: insns})
+	if typ == ebpf.UnspecifiedProgram {
+		typ = ebpf.RawTracepoint
+	}
+	spec := &ebpf.ProgramSpec{Name: p.Name, Type: typ, License: "Dual BSD/GPL", Instructions: insns}
+	if multi {
+		spec.AttachType = ebpf.AttachTraceUprobeMulti
+	}
+	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
 		return nil, loadError(p, err)
 	}
@@ -318,6 +342,8 @@ type loading struct {
 	generate func() (*bpfgen.Program, error)
 	user     string // the call it is for, in words
 	done     func(*ebpf.Program)
+	typ      ebpf.ProgramType // zero: a raw tracepoint
+	multi    bool             // it is attached to many user functions at a time
 }
 
 // made is a program that is generated already.
@@ -338,7 +364,7 @@ func (s *Syscalls) loadAll(list []loading) error {
 			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
 				p, err := list[i].generate()
 				if err == nil {
-					progs[i], err = s.load(p)
+					progs[i], err = s.load(p, list[i].typ, list[i].multi)
 				}
 				if errs[i] = err; err != nil {
 					next.Store(int64(len(list))) // no need to go on
@@ -368,9 +394,10 @@ func (s *Syscalls) loadPrograms(gen *bpfgen.Syscalls, plan *table, scratch int) 
 	if err != nil {
 		return err
 	}
-	list := []loading{
-		{generate: gen.Enter, done: func(p *ebpf.Program) { s.entry = p }},
-		{generate: gen.Exit, done: func(p *ebpf.Program) { s.exit = p }},
+	var list []loading
+	if s.calls() {
+		list = append(list, loading{generate: gen.Enter, done: func(p *ebpf.Program) { s.entry = p }},
+			loading{generate: gen.Exit, done: func(p *ebpf.Program) { s.exit = p }})
 	}
 	for _, l := range life {
 		list = append(list, loading{generate: made(l.Program), done: func(p *ebpf.Program) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
@@ -383,7 +410,11 @@ func (s *Syscalls) loadPrograms(gen *bpfgen.Syscalls, plan *table, scratch int) 
 		})
 		plan.progs[i] = i
 	}
-	if err := s.loadAll(list); err != nil {
+	probes, err := s.probeLoadings(gen, scratch)
+	if err != nil {
+		return err
+	}
+	if err := s.loadAll(append(list, probes...)); err != nil {
 		return err
 	}
 	for i, p := range s.shapes {
@@ -423,10 +454,20 @@ func (s *Syscalls) Attach() (err error) {
 			return err
 		}
 	}
-	if err := attach("sys_exit", s.exit); err != nil {
-		return err
+	if s.calls() {
+		if err := attach("sys_exit", s.exit); err != nil {
+			return err
+		}
+		if err := attach("sys_enter", s.entry); err != nil {
+			return err
+		}
 	}
-	return attach("sys_enter", s.entry)
+	return s.attachProbes()
+}
+
+// calls reports whether system calls are recorded at all.
+func (s *Syscalls) calls() bool {
+	return len(s.opt.Calls) > 0 || s.opt.Others || len(s.opt.Probes) == 0
 }
 
 // Detach stops the making of records; what is in the rings can still be read. It may be called more than once.
@@ -437,7 +478,11 @@ func (s *Syscalls) Detach() error {
 }
 
 func (s *Syscalls) detach() error {
-	var errs []error
+	errs := []error{closeLinks(s.probeLinks)}
+	for _, e := range s.events {
+		errs = append(errs, e.Close())
+	}
+	s.probeLinks, s.events = nil, nil
 	// Entries first: what is under way still gets its return.
 	for i := len(s.links) - 1; i >= 0; i-- {
 		errs = append(errs, s.links[i].Close())
@@ -565,8 +610,11 @@ func (s *Syscalls) Counters() (Counters, error) {
 			*dst += binary.LittleEndian.Uint64(value[off:])
 		}
 	}
-	c.EnterMissed = missed(s.entry)
-	c.ExitMissed = missed(s.exit)
+	if s.calls() {
+		c.EnterMissed = missed(s.entry)
+		c.ExitMissed = missed(s.exit)
+	}
+	c.EnterMissed += s.probesMissed()
 	return c, nil
 }
 
@@ -602,6 +650,7 @@ func (s *Syscalls) Close() error {
 			errs = append(errs, p.Close())
 		}
 	}
+	errs = append(errs, s.closeProbes()...)
 	for _, m := range s.maps {
 		errs = append(errs, m.Close())
 	}

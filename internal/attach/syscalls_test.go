@@ -183,7 +183,7 @@ func TestVerifierError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prog, err := s.load(p)
+	prog, err := s.load(p, ebpf.UnspecifiedProgram, false)
 	if err == nil {
 		prog.Close()
 		t.Fatal("a program that writes behind its buffer was loaded")

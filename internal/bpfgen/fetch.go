@@ -106,6 +106,7 @@ type shape struct {
 	strLimit int
 	capacity int
 	refs     []memRef
+	probe    *Probe // nil for system calls
 }
 
 // Compile generates the program of a shape. scratch is the size of the scratch buffers, at least that of [ScratchSize].
@@ -205,8 +206,11 @@ func ScratchSize(shapes []*Shape, strLimit int) int {
 	for _, sh := range shapes {
 		n = max(n, sh.Need(strLimit))
 	}
-	return (scratchRecord + n + slack + pathSpace + 4095) &^ 4095
+	return ScratchFor(n)
 }
+
+// ScratchFor is the size of scratch buffers for records of n bytes.
+func ScratchFor(n int) int { return (scratchRecord + n + slack + pathSpace + 4095) &^ 4095 }
 
 // collectRefs lists the numbers that fetches take from memory, so that each is kept on the stack when its fetch succeeds.
 func (p *shape) collectRefs() error {
@@ -252,6 +256,9 @@ func (p *shape) ref(n syscalls.Number) int {
 }
 
 func (p *shape) args() int {
+	if p.probe != nil {
+		return wire.HeaderSize
+	}
 	if p.exit {
 		return wire.OffExitArgs
 	}
@@ -266,7 +273,9 @@ func (p *shape) number(dst asm.Register, n syscalls.Number) error {
 	case syscalls.FromConst:
 		p.emit(asm.LoadImm(dst, int64(n.N), asm.DWord))
 	case syscalls.FromArg:
-		if n.N > 5 {
+		if p.probe != nil && int(n.N) >= p.probe.NSlots() {
+			return fmt.Errorf("value %d of a probe; there are %d", n.N, p.probe.NSlots())
+		} else if p.probe == nil && n.N > 5 {
 			return fmt.Errorf("argument %d of a system call; there are 6", n.N)
 		}
 		p.emit(load(dst, r7, p.args()+8*int(n.N), u64))
@@ -279,8 +288,11 @@ func (p *shape) number(dst asm.Register, n syscalls.Number) error {
 		if !p.exit {
 			return fmt.Errorf("the return value is not known at entry")
 		}
-		positive := p.label("pos")
-		p.emit(load(dst, r7, wire.OffRet, u64), asm.JSGE.Imm(dst, 0, positive), asm.Mov.Imm(dst, 0))
+		positive, at := p.label("pos"), wire.OffRet
+		if p.probe != nil {
+			at = wire.HeaderSize + 8*wire.SlotRet
+		}
+		p.emit(load(dst, r7, at, u64), asm.JSGE.Imm(dst, 0, positive), asm.Mov.Imm(dst, 0))
 		p.bind(positive)
 	case syscalls.FromMem:
 		p.emit(load(dst, r7, tmpRefs-8*p.ref(n), u64))
@@ -443,7 +455,7 @@ func (p *shape) end() {
 func (p *shape) text(index, limit int) {
 	bad, got, long, done := p.label("bad"), p.label("got"), p.label("long"), p.label("done")
 	p.begin(index, wire.SegString)
-	p.emit(asm.Add.Imm(r1, wire.SegmentHeader), asm.Mov.Imm(r2, int32(limit+2)), asm.FnProbeReadUserStr.Call(),
+	p.emit(asm.Add.Imm(r1, wire.SegmentHeader), asm.Mov.Imm(r2, int32(limit+2)), p.readString(),
 		asm.JGT.Imm(r0, int32(limit+2), bad), // errors are huge as unsigned numbers
 		// The result counts the NUL, but for an empty string on 5.10, where it is 0.
 		asm.Mov.Reg(r9, r0), asm.JEq.Imm(r0, 0, got), asm.Sub.Imm(r9, 1), asm.JGT.Imm(r9, int32(limit), long))
@@ -477,7 +489,7 @@ func (p *shape) bytes(index, limit int, cut bool, next string) {
 	}
 	p.begin(index, flags)
 	p.atMost(index, limit)
-	p.emit(asm.Mov.Reg(r9, r2), asm.Add.Imm(r1, wire.SegmentHeader), asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, bad))
+	p.emit(asm.Mov.Reg(r9, r2), asm.Add.Imm(r1, wire.SegmentHeader), p.read(), asm.JNE.Imm(r0, 0, bad))
 	p.bind(got)
 	p.keepRefs(index)
 	p.end()
@@ -534,7 +546,7 @@ func (p *shape) partial(index int, flags int32, limit int, got, done string) {
 		// The verifier of 5.10 learns nothing from comparing two registers.
 		p.emit(asm.JGT.Imm(r6, pageSize, stop),
 			asm.Add.Imm(r1, wire.SegmentHeader), asm.Add.Reg(r1, r9), asm.Mov.Reg(r2, r6),
-			asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, stop), asm.Add.Reg(r9, r6), store(r7, tmpGot, r9, u64))
+			p.read(), asm.JNE.Imm(r0, 0, stop), asm.Add.Reg(r9, r6), store(r7, tmpGot, r9, u64))
 	}
 	p.bind(stop)
 	p.emit(load(r9, r7, tmpGot, u64), asm.JEq.Imm(r9, 0, none), asm.JGT.Imm(r9, int32(limit), none),
@@ -585,7 +597,7 @@ func (p *shape) strings(index int, f *syscalls.Fetch, next string) {
 	p.loop(syscalls.MaxStrings+1, more, func() {
 		p.emit(asm.Mul.Imm(r2, int32(size)), asm.Mov.Reg(r6, r2),
 			asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r3, r1, 0, u64), asm.Add.Reg(r3, r6),
-			asm.Add.Imm(r1, wire.SegmentHeader), asm.Add.Reg(r1, r6), asm.Mov.Imm(r2, int32(size)), asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, failed),
+			asm.Add.Imm(r1, wire.SegmentHeader), asm.Add.Reg(r1, r6), asm.Mov.Imm(r2, int32(size)), p.read(), asm.JNE.Imm(r0, 0, failed),
 			asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), asm.Add.Reg(r1, r6), load(r1, r1, wire.SegmentHeader, word),
 			asm.Add.Imm(r6, int32(size)), store(r7, tmpGot, r6, u64), asm.JEq.Imm(r1, 0, counted),
 			load(r1, r7, tmpCount, u64), asm.Add.Imm(r1, 1), store(r7, tmpCount, r1, u64))
@@ -642,7 +654,7 @@ func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 	bad, got := p.label("bad"), p.label("got")
 	p.begin(index, 0)
 	p.atMost(index, most)
-	p.emit(asm.Mov.Reg(r9, r2), asm.Add.Imm(r1, wire.SegmentHeader), asm.FnProbeReadUser.Call(), asm.JNE.Imm(r0, 0, bad))
+	p.emit(asm.Mov.Reg(r9, r2), asm.Add.Imm(r1, wire.SegmentHeader), p.read(), asm.JNE.Imm(r0, 0, bad))
 	p.bind(got)
 	shift := int32(4)
 	if size == 8 {
