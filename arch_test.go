@@ -25,6 +25,7 @@ var rooms = map[string][]string{
 	"internal/ring":     {"internal/wire"},
 	"internal/attach":   {"internal/bpfgen", "internal/ring", "internal/syscalls", "internal/wire"},
 	"internal/proc":     {},
+	"internal/ldcache":  {},
 	"internal/objfile":  {},
 	"recording":         {"event"},
 	"sink":              {"event", "internal/constant"},
