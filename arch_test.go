@@ -27,6 +27,7 @@ var rooms = map[string][]string{
 	"internal/proc":     {},
 	"internal/ldcache":  {},
 	"internal/objfile":  {},
+	"internal/symbol":   {"event", "internal/objfile"},
 	"recording":         {"event"},
 	"sink":              {"event", "internal/constant"},
 	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/proc", "internal/ring",

@@ -2,6 +2,7 @@ package objfile
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // debugRoot is where distributions keep separate debug files; gdb's default debug-file-directory.
@@ -26,9 +28,10 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("%s is not the debug file of %s: build-id differs (%s, and %s is expected)", e.Path, e.Of, e.Have, e.Expected)
 }
 
-// Debug is the file that has the DWARF data: f itself, the one its build-id names below the debug directories, or the one
-// its .gnu_debuglink names (gdb's manual, "Separate Debug Files"). The error is ErrNoDebug when there is none, and a
-// *MismatchError when there is one of another build.
+// Debug is the file that has the debug data: f itself; else the one that its build-id or its .gnu_debuglink names (gdb's
+// manual, "Separate Debug Files") below the directories of Options, those of the root of its process, and ours. It has DWARF
+// data or at least a symbol table. The error is ErrNoDebug when there is none, and a *MismatchError when there is only one of
+// another build.
 func (f *File) Debug() (*File, error) { return f.debug() }
 
 func (f *File) openDebug() (*File, error) {
@@ -36,34 +39,78 @@ func (f *File) openDebug() (*File, error) {
 		return f, nil
 	}
 	var wrong error
-	if id := f.BuildID(); len(id) >= 2 {
-		path := filepath.Join(debugRoot, ".build-id", hex.EncodeToString(id[:1]), hex.EncodeToString(id[1:])+".debug")
-		d, err := f.debugFile(path, nil)
+	for _, c := range f.debugCandidates() {
+		if same(c.path, f.Path) {
+			continue
+		}
+		d, err := f.debugFile(c.path, c.crc)
 		if err == nil {
 			return d, nil
 		}
 		wrong = mismatch(wrong, err)
 	}
-	if name, crc, ok := f.debugLink(); ok && f.Path != "" {
-		dir := filepath.Dir(f.Path)
-		if abs, err := filepath.Abs(dir); err == nil {
-			dir = abs
-		}
-		for _, path := range []string{filepath.Join(dir, name), filepath.Join(dir, ".debug", name), filepath.Join(debugRoot, dir, name)} {
-			if same(path, f.Path) {
-				continue
-			}
-			d, err := f.debugFile(path, &crc)
-			if err == nil {
-				return d, nil
-			}
-			wrong = mismatch(wrong, err)
-		}
-	}
 	if wrong != nil {
 		return nil, wrong
 	}
 	return nil, fmt.Errorf("%s: %w", f.Path, ErrNoDebug)
+}
+
+type candidate struct {
+	path string
+	crc  *uint32 // of the debug link
+}
+
+func (f *File) debugCandidates() (list []candidate) {
+	id := f.BuildID()
+	byID := ""
+	if len(id) >= 2 {
+		byID = filepath.Join(hex.EncodeToString(id[:1]), hex.EncodeToString(id[1:])+".debug")
+	}
+	link, sum, linked := f.debugLink()
+	dir, base := "", ""
+	if f.Path != "" {
+		if abs, err := filepath.Abs(f.Path); err == nil {
+			dir, base = filepath.Split(abs)
+		}
+	}
+	inRoot := dir // the directory as the process calls it
+	if f.opt.Root != "" {
+		if rel, ok := strings.CutPrefix(dir, strings.TrimSuffix(f.opt.Root, "/")+"/"); ok {
+			inRoot = "/" + rel
+		}
+	}
+	add := func(crc *uint32, path ...string) { list = append(list, candidate{filepath.Join(path...), crc}) }
+	for _, d := range f.opt.DebugDirs {
+		if byID != "" {
+			add(nil, d, ".build-id", byID)
+			add(nil, d, byID)
+		}
+		if linked {
+			add(&sum, d, inRoot, link)
+			add(&sum, d, link)
+		}
+		if base != "" && byID != "" { // without an identity a name alone proves nothing
+			add(nil, d, base+".debug")
+			add(nil, d, base)
+		}
+	}
+	roots := []string{debugRoot}
+	if f.opt.Root != "" {
+		roots = []string{filepath.Join(f.opt.Root, debugRoot), debugRoot}
+	}
+	for _, d := range roots {
+		if byID != "" {
+			add(nil, d, ".build-id", byID)
+		}
+	}
+	if linked && dir != "" {
+		add(&sum, dir, link)
+		add(&sum, dir, ".debug", link)
+		for _, d := range roots {
+			add(&sum, d, inRoot, link)
+		}
+	}
+	return list
 }
 
 func mismatch(have, err error) error {
@@ -97,7 +144,10 @@ func (f *File) debugFile(path string, crc *uint32) (*File, error) {
 			d.Close()
 			return nil, &MismatchError{path, f.Path, hex.EncodeToString(have), hex.EncodeToString(want)}
 		}
-	case crc != nil:
+	case crc == nil:
+		d.Close()
+		return nil, fmt.Errorf("%s: no build-id that says what it belongs to: %w", path, ErrNoDebug)
+	default:
 		h := crc32.NewIEEE()
 		if _, err := io.Copy(h, io.NewSectionReader(d, 0, d.Size)); err != nil {
 			d.Close()
@@ -108,7 +158,7 @@ func (f *File) debugFile(path string, crc *uint32) (*File, error) {
 			return nil, &MismatchError{path, f.Path, fmt.Sprintf("checksum %08x", h.Sum32()), fmt.Sprintf("checksum %08x", *crc)}
 		}
 	}
-	if !d.hasDWARF() {
+	if _, ok := newSymtab(d, elf.SHT_SYMTAB); !ok && !d.hasDWARF() {
 		d.Close()
 		return nil, fmt.Errorf("%s: %w", path, ErrNoDebug)
 	}

@@ -41,6 +41,20 @@ type File struct {
 	symbols func() []Symbol
 	dwarf   func() (*dwarf.Data, error)
 	debug   func() (*File, error)
+	mini    func() *File
+	funcs   func() *Funcs
+	stubs   func() []Stub
+	opt     Options
+}
+
+// Options say where debug files are. The zero value means the places of the distribution.
+type Options struct {
+	// DebugDirs are searched first, in order: for .build-id/xx/yyyy.debug, for the name of the debug link, and for the file's
+	// own name with and without .debug.
+	DebugDirs []string
+	// Root is the root directory of the process that has the file mapped, as /proc/PID/root; its places are searched before
+	// ours.
+	Root string
 }
 
 // Symbol is a name of an address.
@@ -52,6 +66,7 @@ type Symbol struct {
 	Type    elf.SymType
 	Bind    elf.SymBind
 	Dynamic bool // it is in .dynsym
+	Hidden  bool // its version is not the one that new programs get: name@version, not name@@version
 }
 
 // ErrNotELF says that a file is no ELF file.
@@ -61,8 +76,11 @@ var ErrNotELF = errors.New("not an ELF file")
 const maxSection = 1 << 30
 
 // Open opens the ELF file at path.
-func Open(path string) (*File, error) {
-	f, err := os.Open(path)
+func Open(path string) (*File, error) { return OpenWithOptions(path, Options{}) }
+
+// OpenWithOptions is [Open] with other places of debug files.
+func OpenWithOptions(path string, opt Options) (*File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in the place of a file must not stop us
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +99,7 @@ func Open(path string) (*File, error) {
 		return nil, err
 	}
 	o.ID = ID{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano()}
-	o.close = f.Close
+	o.close, o.opt = f.Close, opt
 	return o, nil
 }
 
@@ -100,6 +118,9 @@ func New(r io.ReaderAt, size int64, path string) (*File, error) {
 	f.symbols = sync.OnceValue(f.readSymbols)
 	f.dwarf = sync.OnceValues(f.readDWARF)
 	f.debug = sync.OnceValues(f.openDebug)
+	f.mini = sync.OnceValue(f.openMini)
+	f.funcs = sync.OnceValue(f.readFuncs)
+	f.stubs = sync.OnceValue(f.readStubs)
 	return f, nil
 }
 
@@ -121,12 +142,16 @@ func (f *File) Section(name string) ([]byte, error) {
 	if s == nil || s.Type == elf.SHT_NOBITS {
 		return nil, nil
 	}
+	return f.sectionData(s)
+}
+
+func (f *File) sectionData(s *elf.Section) ([]byte, error) {
 	if s.FileSize > uint64(f.Size) || s.Size > maxSection {
-		return nil, fmt.Errorf("%s: section %s: its size of %d bytes is impossible", f.Path, name, s.Size)
+		return nil, fmt.Errorf("%s: section %s: its size of %d bytes is impossible", f.Path, s.Name, s.Size)
 	}
 	b, err := s.Data()
 	if err != nil {
-		return nil, fmt.Errorf("%s: section %s: %w", f.Path, name, err)
+		return nil, fmt.Errorf("%s: section %s: %w", f.Path, s.Name, err)
 	}
 	return b, nil
 }
@@ -276,6 +301,9 @@ func (f *File) readDWARF() (*dwarf.Data, error) {
 	d, err := f.Debug()
 	if err != nil {
 		return nil, err
+	}
+	if !d.hasDWARF() {
+		return nil, fmt.Errorf("%s: %w", d.Path, ErrNoDebug)
 	}
 	return d.DWARF()
 }
