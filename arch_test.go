@@ -18,7 +18,8 @@ var rooms = map[string][]string{
 	"event":             {},
 	"internal/wire":     {},
 	"internal/constant": {},
-	"internal/syscalls": {},
+	"internal/near":     {},
+	"internal/syscalls": {"internal/near"},
 	"probe":             {"internal/syscalls"},
 	"internal/decode":   {"event", "internal/constant", "internal/syscalls", "internal/wire"},
 	"internal/bpfgen":   {"internal/syscalls", "internal/wire"},
@@ -28,9 +29,10 @@ var rooms = map[string][]string{
 	"internal/ldcache":  {},
 	"internal/objfile":  {},
 	"internal/symbol":   {"event", "internal/objfile"},
+	"internal/plan":     {"internal/bpfgen", "internal/ldcache", "internal/near", "internal/objfile", "internal/syscalls", "internal/wire", "event", "internal/symbol", "internal/ctype", "internal/constant", "probe"},
 	"recording":         {"event"},
 	"sink":              {"event", "internal/constant"},
-	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/proc", "internal/ring",
+	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/plan", "internal/proc", "internal/ring",
 		"internal/syscalls", "internal/wire", "probe", "recording"},
 }
 

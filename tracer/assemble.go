@@ -7,6 +7,7 @@ import (
 
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/decode"
+	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
 
@@ -51,6 +52,9 @@ type assembler struct {
 	queued int // bytes of records in queue
 	free   []*item
 
+	probes *probeTable
+	values plan.Values
+
 	cx   decode.Cx
 	ret  event.Builder
 	ev   event.Event
@@ -68,8 +72,9 @@ type assembler struct {
 type task struct {
 	pid, tid uint32
 	comm     string
-	pending  *item // its call in progress
-	seen     bool  // a syscall record of it was seen
+	pending  *item   // its call in progress
+	seen     bool    // a syscall record of it was seen
+	frames   []*item // calls of probed functions in progress, the innermost last
 }
 
 // item is one entry of the queue: a call, or another record.
@@ -88,6 +93,9 @@ type item struct {
 	moved       *item  // what follows of this call, under another thread id
 	shown       int    // arguments that the unfinished event showed
 	phase       event.Phase
+	plan        *plan.Plan // of a probe; nil for the rest
+	planIndex   int
+	point       int
 	enterBuf    []byte // own copies, kept from use to use
 	exitBuf     []byte
 }
@@ -157,6 +165,10 @@ func (a *assembler) record(r wire.Record) {
 		a.enter(r)
 	case wire.SysExit:
 		a.exit(r)
+	case wire.Hit:
+		a.hit(r)
+	case wire.Return:
+		a.returned(r)
 	case wire.Fork, wire.Exec, wire.Exit, wire.Signal, wire.Rename:
 		if r.Tgid() == a.self {
 			return // we started the command
@@ -286,6 +298,7 @@ func (a *assembler) life(r wire.Record) {
 		if old := binary.LittleEndian.Uint32(body); old != t.tid {
 			a.supersede(t, old, r)
 		}
+		a.endFrames(t, r)
 	case wire.Exit:
 		a.end(t, r)
 		if binary.LittleEndian.Uint32(body[4:]) != 0 {
@@ -334,6 +347,7 @@ func (a *assembler) supersede(t *task, old uint32, r wire.Record) {
 			}
 		}
 		o.pending = nil
+		a.endFrames(o, r)
 		a.forget(o)
 	}
 }
@@ -345,6 +359,12 @@ func (a *assembler) end(t *task, r wire.Record) {
 		a.settle(t, r)
 		p.tid = t.tid // not that of r, which may be the parent of the next task of this id
 	}
+	for _, f := range t.frames {
+		f.phase = event.PhaseEntryOnly
+		a.endFrame(f, r)
+		f.tid = t.tid
+	}
+	t.frames = t.frames[:0]
 	a.forget(t)
 }
 
@@ -375,6 +395,8 @@ func (a *assembler) drain() {
 			it.moved.shown, it.moved.dropped = it.shown, it.dropped
 		} else if it.call != nil {
 			a.emitCall(it)
+		} else if it.plan != nil {
+			a.emitProbe(it)
 		} else if !it.dropped {
 			a.emitLife(it)
 		}
@@ -399,7 +421,7 @@ func (a *assembler) advance() {
 // split shows the first of the queue as far as it is known, and takes it out.
 func (a *assembler) split() {
 	it := a.queue[a.head]
-	if it.call == nil {
+	if it.call == nil && it.plan == nil {
 		// The end of a leader; no other thread has executed a program.
 		it.done = true
 		if a.leaders[it.task.pid] == it {
@@ -465,6 +487,9 @@ func (a *assembler) finish() error {
 		if it.call != nil {
 			it.phase = event.PhaseEntryOnly
 			it.task.pending = nil
+		} else if it.plan != nil {
+			it.phase = event.PhaseEntryOnly
+			it.task.frames = slices.DeleteFunc(it.task.frames, func(f *item) bool { return f == it })
 		}
 	}
 	a.drain()
@@ -477,11 +502,17 @@ func (a *assembler) finish() error {
 			}
 			t.pending = nil
 		}
+		open = append(open, t.frames...)
+		t.frames = nil
 	}
 	slices.SortFunc(open, func(x, y *item) int { return cmp.Or(cmp.Compare(x.time, y.time), cmp.Compare(x.tid, y.tid)) })
 	for _, p := range open {
 		p.done, p.phase, p.time = true, event.PhaseEntryOnly, a.now
-		if a.err == nil {
+		switch {
+		case a.err != nil:
+		case p.plan != nil:
+			a.emitProbe(p)
+		default:
 			a.emitCall(p)
 		}
 	}
@@ -551,6 +582,10 @@ func countTop(t event.Tree) int {
 // unfinished shows a call as far as its entry tells.
 func (a *assembler) unfinished(it *item) {
 	if a.whole {
+		return
+	}
+	if it.plan != nil {
+		a.unfinishedProbe(it)
 		return
 	}
 	a.prepare(it)

@@ -40,6 +40,10 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 		return nil, err
 	}
 	r.asm = newAssembler(tables, decode.Options{StrLimit: limit, Abbrev: !(o.Verbose || r.facts.Verbose)}, nil)
+	if err := checkPlans(r.facts.Probes); err != nil {
+		return nil, fmt.Errorf("the facts of the recorded session: %w", err)
+	}
+	r.asm.probes = newProbeTable(r.facts.Arch, r.facts.Probes)
 	r.asm.filter, r.asm.whole, r.asm.self, r.asm.follow = o.Filter, o.Whole, r.facts.Self, r.facts.Follow
 	if o.PerTask {
 		r.asm.perTask = make(map[uint32]*event.Ledger)

@@ -21,9 +21,11 @@ import (
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/attach"
 	"github.com/sonde-trace/sonde/internal/decode"
+	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/proc"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
+	"github.com/sonde-trace/sonde/probe"
 )
 
 // Select says which calls are shown; package probe makes one from strace's expressions. ABI names are "amd64", "i386", "x32", "arm64", "arm"; the name is that of the ABI's
@@ -55,6 +57,8 @@ type Options struct {
 	Target  Target
 	Follow  bool   // trace the children of traced processes too
 	Select  Select // nil: all calls
+	// Probes are on other things than system calls; the events of all come in one order.
+	Probes []*probe.Spec
 	// Signals records the signals that traced tasks are sent.
 	Signals bool
 	// StrLimit is the bytes of strings and buffers to take: 1 to 65536, 0 means 256.
@@ -89,12 +93,13 @@ type Recorder interface {
 
 // Session is one run of the engine. It is used by one goroutine.
 type Session struct {
-	opt   Options
-	sys   *attach.Syscalls
-	asm   *assembler
-	merge *merger
-	facts facts
-	tee   []byte
+	opt    Options
+	sys    *attach.Syscalls
+	asm    *assembler
+	probes *probeTable
+	merge  *merger
+	facts  facts
+	tee    []byte
 
 	child   *proc.Child
 	horizon uint64 // nothing older than that is to come
@@ -102,7 +107,6 @@ type Session struct {
 	pids    []uint32
 	asked   time.Time // when the kernel's set of followed processes was read last
 	entries uint64
-	returns uint64
 	result  Result
 }
 
@@ -139,6 +143,7 @@ type facts struct {
 	Self     uint32              `json:"self"`
 	Selected map[string][]uint32 `json:"selected,omitempty"` // by ABI; absent when all calls are selected
 	Tasks    []taskFact          `json:"tasks,omitempty"`
+	Probes   []*plan.Plan        `json:"probes,omitempty"`
 	// Monotonic and Wall are one moment on two clocks, in ns.
 	Monotonic uint64 `json:"monotonic"`
 	Wall      int64  `json:"wall"`
@@ -177,8 +182,12 @@ func Open(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: o}
-	s.facts = facts{Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
+	plans, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{opt: o, probes: newProbeTable(runtime.GOARCH, plans)}
+	s.facts = facts{Probes: plans, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),
 		Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock,
@@ -189,7 +198,7 @@ func Open(o Options) (*Session, error) {
 			AllTasks: o.Command == nil && len(o.Target.Pids) == 0 && len(o.Target.Tids) == 0,
 		},
 	}
-	ao.Calls = plans(show)
+	ao.Calls, ao.Probes = callPlans(show), attachPlans(s.probes)
 	if show != nil {
 		s.facts.Selected = make(map[string][]uint32)
 		for _, p := range ao.Calls {
@@ -210,6 +219,7 @@ func Open(o Options) (*Session, error) {
 	s.merge = newMerger(s.sys.Main(), s.sys.Side())
 	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
 	s.asm.filter, s.asm.whole, s.asm.self, s.asm.follow = o.Filter, o.Whole, s.facts.Self, o.Follow || ao.Target.AllTasks
+	s.asm.probes = s.probes
 	if o.PerTask {
 		s.asm.perTask = make(map[uint32]*event.Ledger)
 	}
@@ -251,8 +261,8 @@ func (s *Session) learnTasks(again bool) error {
 	return nil
 }
 
-// plans lists what the kernel has to take, for the calls of all ABIs of this machine.
-func plans(show func(*syscalls.ABI, uint32) bool) []attach.SyscallPlan {
+// callPlans lists what the kernel has to take, for the calls of all ABIs of this machine.
+func callPlans(show func(*syscalls.ABI, uint32) bool) []attach.SyscallPlan {
 	specs := decode.Specs()
 	var list []attach.SyscallPlan
 	for _, abi := range syscalls.Family(runtime.GOARCH) {
@@ -441,11 +451,8 @@ func (s *Session) allTasks() bool {
 
 func (s *Session) take(batch []wire.Record, horizon uint64) error {
 	for _, r := range batch {
-		switch r.Kind() {
-		case wire.SysEnter:
+		if s.probes.made(r) {
 			s.entries++
-		case wire.SysExit:
-			s.returns++
 		}
 	}
 	if s.opt.Record != nil && len(batch) > 0 {
@@ -498,7 +505,7 @@ func (s *Session) end() error {
 		if e != nil {
 			return errors.Join(err, e)
 		}
-		all := s.entries+uint64(s.heldOf(wire.SysEnter)) >= c.Made-c.EntryLostRing-c.EntryLostScratch
+		all := s.entries+uint64(s.held()) >= c.Made-c.EntryLostRing-c.EntryLostScratch
 		if all || time.Now().After(deadline) {
 			break
 		}
@@ -519,10 +526,10 @@ func (s *Session) end() error {
 	return errors.Join(err, e, s.account())
 }
 
-// heldOf counts the records of a kind that the merger holds back.
-func (s *Session) heldOf(k wire.Kind) (n int) {
+// held counts the records of things made that the merger holds back.
+func (s *Session) held() (n int) {
 	for _, st := range s.merge.index(nil, s.merge.held[s.merge.turn]) {
-		if st.rec.Kind() == k {
+		if s.probes.made(st.rec) {
 			n++
 		}
 	}

@@ -21,7 +21,9 @@ type Probe struct {
 	Fetches []syscalls.Fetch // FromArg N is slot N of the record
 	// Keep makes the entry keep its slots for the return of the same call; the return program then has Keep set too, and makes a
 	// record only of calls whose entry did.
-	Keep  bool
+	Keep bool
+	// Alone is set for returns whose entries are not recorded: they count as hits.
+	Alone bool
 	Tests []Test // all must hold
 	// Kernel probes look at the memory of the kernel.
 	Kernel bool
@@ -186,7 +188,7 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 	p.acquire("busy")
 	p.emit(asm.Mov.Reg(r7, r5), asm.Add.Imm(r7, scratchRecord))
 	made, lostRing, lostScratch := StatMade, StatEntryRing, StatEntryScratch
-	if pr.Return {
+	if pr.Return && !pr.Alone {
 		made, lostRing, lostScratch = StatReturned, StatExitRing, StatExitScratch
 	}
 	p.identify()
@@ -266,7 +268,7 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 		p.say("the record is lost")
 		p.bind(full)
 		p.count(r9, lostRing)
-		if !pr.Return {
+		if !pr.Return || pr.Alone {
 			p.lostHit()
 		}
 		p.emit(asm.Ja.Label("exit"))
@@ -276,7 +278,7 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 		p.bind("busy")
 		p.count(r9, made)
 		p.count(r9, lostScratch)
-		if !pr.Return {
+		if !pr.Return || pr.Alone {
 			p.lostHit()
 		}
 		p.emit(asm.Ja.Label("exit"))

@@ -83,30 +83,6 @@ func (c *Cx) Errno() int {
 // Ptr32 reports an ABI with 4-byte pointers and longs.
 func (c *Cx) Ptr32() bool { return c.ABI.PtrSize == 4 }
 
-// find returns the captured bytes that begin at addr, the longest copy of them: those that were read (data), the flags of
-// their segment, or the errno of the failed read. found is false when nothing was captured there.
-func find(s wire.Segments, addr uint64) (data []byte, flags, errno uint16, found bool) {
-	for {
-		seg, rest, ok := s.Next()
-		if !ok {
-			return data, flags, errno, found
-		}
-		s = rest
-		switch {
-		case seg.Flags&(wire.SegFD|wire.SegSocket) != 0:
-		case seg.Errno != 0:
-			if seg.Addr == addr && !found {
-				errno, found = seg.Errno, true
-			}
-		case addr == seg.Addr || addr > seg.Addr && addr-seg.Addr < uint64(len(seg.Data)):
-			// Another segment may hold more of the same memory, or hold it read successfully.
-			if d := seg.Data[addr-seg.Addr:]; !found || errno != 0 || len(d) > len(data) {
-				data, flags, errno, found = d, seg.Flags, 0, true
-			}
-		}
-	}
-}
-
 // Mem returns up to n captured bytes at addr; fewer when fewer were captured, with the errno of the read that failed (0:
 // nobody captured it). cut reports that the program had more.
 func (c *Cx) Mem(m Moment, addr uint64, n int) (data []byte, cut bool, errno uint16) {
@@ -118,19 +94,19 @@ func (c *Cx) Mem(m Moment, addr uint64, n int) (data []byte, cut bool, errno uin
 func (c *Cx) mem(m Moment, addr uint64, n int) (data []byte, flags, errno uint16) {
 	if m == In {
 		var found bool
-		data, flags, errno, found = find(c.EnterSeg, addr)
+		data, flags, errno, found = c.EnterSeg.Find(addr)
 		if !found || errno != 0 {
-			if d, f, e, ok := find(c.ExitSeg, addr); ok && (e == 0 || !found) {
+			if d, f, e, ok := c.ExitSeg.Find(addr); ok && (e == 0 || !found) {
 				data, flags, errno = d, f, e
 			}
 		} else if flags&wire.SegFault != 0 {
 			// The entry met a page that was not there; the kernel may have brought it in since.
-			if d, f, e, ok := find(c.ExitSeg, addr); ok && e == 0 && len(d) > len(data) {
+			if d, f, e, ok := c.ExitSeg.Find(addr); ok && e == 0 && len(d) > len(data) {
 				data, flags = d, f
 			}
 		}
 	} else {
-		data, flags, errno, _ = find(c.ExitSeg, addr)
+		data, flags, errno, _ = c.ExitSeg.Find(addr)
 	}
 	if len(data) > n {
 		return data[:n], flags&^wire.SegFault | wire.SegCut, 0

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"sort"
 	"strings"
+
+	"github.com/sonde-trace/sonde/internal/near"
 )
 
 // Family returns the ABIs that programs may use on a machine of the Go architecture, its own first; nil for one that
@@ -106,88 +108,21 @@ func (c Class) Classes() []string {
 }
 
 // Suggest returns up to three names near to one that does not exist, nearest first: calls, or classes when name begins
-// with %. A name has to be rather near: a third of its letters may be wrong.
+// with %.
 func (a *ABI) Suggest(name string) []string {
-	type near struct {
-		name string
-		dist int // twice the distance
-	}
-	if len(name) == 0 || len(name) > 64 {
-		return nil
-	}
-	var list []near
-	limit := len(name) / 3
-	if limit < 1 {
-		limit = 1
-	} else if limit > 3 {
-		limit = 3
-	}
-	add := func(candidate string) {
-		d := 2 * distance(strings.ToLower(name), candidate)
-		// Names that only add something are near too: pread and pread64, fstatat and newfstatat.
-		if len(name) >= 4 && strings.HasPrefix(candidate, name) {
-			d = 1
-		} else if len(name) >= 4 && strings.HasSuffix(candidate, name) {
-			d = min(d, 3)
-		}
-		if d <= 2*limit {
-			list = append(list, near{candidate, d})
-		}
-	}
-	if name[0] == '%' {
-		for _, e := range classNames {
-			if e.name[0] == '%' {
-				add(e.name)
+	return near.Names(name, func(yield func(string) bool) {
+		if strings.HasPrefix(name, "%") {
+			for _, e := range classNames {
+				if e.name[0] == '%' && !yield(e.name) {
+					return
+				}
 			}
+			return
 		}
-	} else {
 		for _, d := range a.All() {
-			if !strings.Contains(d.Name, "#") {
-				add(d.Name)
+			if !strings.Contains(d.Name, "#") && !yield(d.Name) {
+				return
 			}
 		}
-	}
-	sort.SliceStable(list, func(i, j int) bool {
-		if list[i].dist != list[j].dist {
-			return list[i].dist < list[j].dist
-		}
-		if len(list[i].name) != len(list[j].name) {
-			return len(list[i].name) < len(list[j].name)
-		}
-		return list[i].name < list[j].name
 	})
-	var out []string
-	for _, n := range list {
-		if len(out) == 3 {
-			break
-		}
-		out = append(out, n.name)
-	}
-	return out
-}
-
-// distance is the number of letters to insert, delete, replace or swap with their neighbour between a and b.
-func distance(a, b string) int {
-	var before, last, row [80]int // of a's letters i-2, i-1 and i
-	if len(a) >= len(row) || len(b) >= len(row) {
-		return len(a) + len(b)
-	}
-	for j := range len(b) + 1 {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
 }

@@ -316,20 +316,6 @@ func TestSuggest(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		d    int
-	}{{"", "", 0}, {"a", "", 1}, {"open", "open", 0}, {"opneat", "openat", 1}, {"openat", "openat2", 1}, {"stat", "fstat", 1}, {"kitten", "sitting", 3}} {
-		if d := distance(c.a, c.b); d != c.d {
-			t.Errorf("%q %q: %d, want %d", c.a, c.b, d, c.d)
-		}
-		if d := distance(c.b, c.a); d != c.d {
-			t.Errorf("%q %q: %d, want %d", c.b, c.a, d, c.d)
-		}
-	}
-}
-
 func TestFamily(t *testing.T) {
 	if f := Family("amd64"); len(f) != 3 || f[0] != AMD64 {
 		t.Error("amd64")

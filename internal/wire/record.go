@@ -205,3 +205,27 @@ func (s Segments) Next() (seg Segment, rest Segments, ok bool) {
 	seg.Data = s[:n:n]
 	return seg, s[pad:], true
 }
+
+// Find returns the captured bytes that begin at addr, the longest copy of them: those that were read (data), the flags of
+// their segment, or the errno of the failed read. found is false when nothing was captured there.
+func (s Segments) Find(addr uint64) (data []byte, flags, errno uint16, found bool) {
+	for {
+		seg, rest, ok := s.Next()
+		if !ok {
+			return data, flags, errno, found
+		}
+		s = rest
+		switch {
+		case seg.Flags&(SegFD|SegSocket) != 0:
+		case seg.Errno != 0:
+			if seg.Addr == addr && !found {
+				errno, found = seg.Errno, true
+			}
+		case addr == seg.Addr || addr > seg.Addr && addr-seg.Addr < uint64(len(seg.Data)):
+			// Another segment may hold more of the same memory, or hold it read successfully.
+			if d := seg.Data[addr-seg.Addr:]; !found || errno != 0 || len(d) > len(data) {
+				data, flags, errno, found = d, seg.Flags, 0, true
+			}
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package plan
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sonde-trace/sonde/internal/ldcache"
+	"github.com/sonde-trace/sonde/internal/near"
+	"github.com/sonde-trace/sonde/internal/objfile"
+)
+
+// object is a file with code, as a user's name for it was understood.
+type object struct {
+	path string // as this process opens it
+	name string // as events call it
+	file *objfile.File
+}
+
+// findObject finds the file that a user calls name: a path, or the name of a library with or without lib, .so and version. Bare
+// names are looked up where the target would find them: among what running targets have mapped, then among the libraries the
+// command asks for, then in the linker's cache. A command without libraries is its own libc.
+func findObject(name string, env *Env) (*object, error) {
+	if strings.Contains(name, "/") {
+		return openObject(name, filepath.Base(name))
+	}
+	var names []string
+	for _, pid := range env.Pids {
+		paths, err := mapped(pid)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range paths {
+			if named(filepath.Base(p), name) {
+				// The file the target has, also in another root and when its name is gone: by its mapping.
+				return openObject(fmt.Sprintf("/proc/%d/root%s", pid, p), filepath.Base(p))
+			}
+			names = append(names, filepath.Base(p))
+		}
+	}
+	cache, _ := ldcache.Read("/etc/ld.so.cache") // a system without one has libraries in fixed places
+	if env.Command != "" {
+		f, err := objfile.Open(env.Command)
+		if err == nil {
+			defer f.Close()
+			if named(filepath.Base(env.Command), name) {
+				return openObject(env.Command, filepath.Base(env.Command))
+			}
+			needed := closure(f, env.Arch, cache)
+			for _, p := range needed {
+				if named(filepath.Base(p), name) {
+					return openObject(p, filepath.Base(p))
+				}
+				names = append(names, filepath.Base(p))
+			}
+			if len(needed) == 0 && named("libc.so.6", name) {
+				return openObject(env.Command, filepath.Base(env.Command))
+			}
+		}
+	}
+	for i := range cache {
+		e := &cache[i]
+		if e.Native(env.Arch) && named(e.Name, name) {
+			return openObject(e.Path, e.Name)
+		}
+	}
+	for i := range cache {
+		names = append(names, cache[i].Name)
+	}
+	return nil, &Error{Expr: name, Msg: "no such library: the target has none of that name, and neither does the linker's cache; a path with a / names a file", Near: near.Names(name, slices.Values(names))}
+}
+
+func openObject(path, name string) (*object, error) {
+	f, err := objfile.Open(path)
+	if err != nil {
+		var pe *os.PathError
+		if errors.As(err, &pe) {
+			return nil, fmt.Errorf("%s: %w", path, pe.Err)
+		}
+		return nil, err
+	}
+	return &object{path: path, name: name, file: f}, nil
+}
+
+// named reports whether a user may call the file of that base name so: libssl.so.3 is libssl.so.3, libssl.so, libssl and ssl.
+func named(base, user string) bool {
+	if base == user {
+		return true
+	}
+	for _, stem := range []string{user, "lib" + user} {
+		rest, ok := strings.CutPrefix(base, stem)
+		if ok && (rest == "" || strings.HasPrefix(rest, ".so") || strings.HasPrefix(rest, "-") && strings.Contains(rest, ".so") || strings.HasSuffix(stem, ".so") && strings.HasPrefix(rest, ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+// mapped lists the files that a process has mapped as code, in order of address.
+func mapped(pid uint32) ([]string, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", pid, errors.Unwrap(err))
+	}
+	var list []string
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimRight(line, "\n"), " ", 6)
+		if len(f) < 6 || !strings.Contains(f[1], "x") {
+			continue
+		}
+		path := strings.TrimSuffix(strings.TrimLeft(f[5], " "), " (deleted)")
+		if strings.HasPrefix(path, "/") && !slices.Contains(list, path) {
+			list = append(list, path)
+		}
+	}
+	return list, nil
+}
+
+// closure lists the libraries that a program asks for, directly and through others, breadth first as the linker loads them.
+// Those that the cache does not know are looked for beside the rules of RPATH and RUNPATH and in the default directories.
+func closure(f *objfile.File, arch string, cache []ldcache.Entry) []string {
+	const most = 4096
+	var list []string
+	seen := make(map[string]bool)
+	type user struct {
+		file *objfile.File
+		dirs []string
+	}
+	queue := []user{{f, runPaths(f)}}
+	for len(queue) > 0 && len(list) < most {
+		u := queue[0]
+		queue = queue[1:]
+		needed, err := u.file.ELF.ImportedLibraries()
+		if err != nil {
+			continue
+		}
+		for _, n := range needed {
+			if seen[n] {
+				continue
+			}
+			seen[n] = true
+			path := locate(n, u.dirs, arch, cache)
+			if path == "" {
+				continue
+			}
+			list = append(list, path)
+			if lib, err := objfile.Open(path); err == nil {
+				queue = append(queue, user{lib, append(runPaths(lib), u.dirs...)})
+			}
+		}
+	}
+	return list
+}
+
+// runPaths are the directories a file asks the linker to look in, with $ORIGIN resolved.
+func runPaths(f *objfile.File) (dirs []string) {
+	origin := filepath.Dir(f.Path)
+	for _, tag := range []elf.DynTag{elf.DT_RPATH, elf.DT_RUNPATH} {
+		values, err := f.ELF.DynString(tag)
+		if err != nil {
+			continue
+		}
+		for _, v := range values {
+			for _, d := range strings.Split(v, ":") {
+				if d != "" {
+					dirs = append(dirs, strings.NewReplacer("$ORIGIN", origin, "${ORIGIN}", origin).Replace(d))
+				}
+			}
+		}
+	}
+	return dirs
+}
+
+func locate(name string, dirs []string, arch string, cache []ldcache.Entry) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	for _, d := range dirs {
+		p := filepath.Join(d, name)
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	for _, d := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
+		p := filepath.Join(d, name)
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	for i := range cache {
+		if cache[i].Name == name && cache[i].Native(arch) {
+			return cache[i].Path
+		}
+	}
+	for _, d := range []string{"/lib", "/usr/lib", "/lib64", "/usr/lib64"} {
+		p := filepath.Join(d, name)
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	return ""
+}

@@ -1,0 +1,132 @@
+// Package plan resolves probe expressions: which file and which addresses, what to take there and how to read it. It looks
+// at files, /proc and the kernel's types, and changes nothing; what it returns is printed by sonde explain, loaded by package
+// attach, and kept in recordings to decode them elsewhere.
+package plan
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/sonde-trace/sonde/internal/bpfgen"
+	"github.com/sonde-trace/sonde/internal/syscalls"
+	"github.com/sonde-trace/sonde/internal/wire"
+	"github.com/sonde-trace/sonde/probe"
+)
+
+// Env is what expressions are resolved against.
+type Env struct {
+	Arch     string   // GOARCH of the machine
+	Pids     []uint32 // running targets
+	Command  string   // path of the program that will be started; empty for none
+	StrLimit int      // bytes of strings to take
+	// TracepointFormat returns the text of a tracepoint's format file.
+	TracepointFormat func(group, name string) (string, error)
+}
+
+// Plan is a resolved expression. The exported fields without a tag are for attaching; those with one are kept in recordings.
+type Plan struct {
+	Source string         `json:"source"`
+	Kind   probe.Kind     `json:"kind"`
+	Object string         `json:"object"` // as events name it: libc.so.6, kernel, sched
+	Points []Point        `json:"points"`
+	Args   []Arg          `json:"args,omitempty"`
+	Out    []Arg          `json:"out,omitempty"` // shown instead of Args once the function has returned
+	Ret    *Form          `json:"ret,omitempty"` // nil: the return value is not known
+	Both   bool           `json:"both,omitempty"`
+	Return bool           `json:"return,omitempty"` // only returns are recorded
+	Notes  []string       `json:"notes,omitempty"`  // what the user should know: skipped functions, arguments not found
+	Entry  *bpfgen.Probe  `json:"-"`
+	Exit   *bpfgen.Probe  `json:"-"`
+	Spec   *probe.Spec    `json:"-"`
+	Path   string         `json:"path,omitempty"` // of the file with the functions
+	File   map[string]any `json:"-"`
+}
+
+// Point is one place of a plan.
+type Point struct {
+	Name      string `json:"name"`
+	Path      string `json:"-"` // as this process opens the file
+	Group     string `json:"-"`
+	Symbol    string `json:"-"`
+	Offset    uint64 `json:"offset,omitempty"`
+	Semaphore uint64 `json:"-"`
+}
+
+// Arg is one value of an event: which slots of the record hold it and how to read them.
+type Arg struct {
+	Name string `json:"name,omitempty"`
+	Slot int    `json:"slot"` // of the record
+	Form Form   `json:"form"`
+}
+
+// Error is what is wrong with an expression that was well written.
+type Error struct {
+	Expr string
+	Msg  string
+	Near []string // names that exist and are like the wrong one
+}
+
+func (e *Error) Error() string {
+	s := e.Expr + ": " + e.Msg
+	for i, n := range e.Near {
+		if i == 0 {
+			s += "; "
+		} else {
+			s += ", "
+		}
+		s += n
+	}
+	if len(e.Near) > 0 {
+		s += "?"
+	}
+	return s
+}
+
+// maxPoints bounds the places of one expression.
+const maxPoints = 200_000
+
+// Resolve finds out what an expression means.
+func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
+	p := &Plan{Source: spec.Source, Kind: spec.Kind, Spec: spec}
+	var err error
+	switch spec.Kind {
+	case probe.KindFunction:
+		err = p.function(env)
+	case probe.KindTracepoint:
+		err = p.tracepoint(env)
+	case probe.KindUSDT:
+		err = p.usdt(env)
+	case probe.KindKernel:
+		err = p.kernel(env)
+	default:
+		err = errors.New("this kind of probe is not for a plan")
+	}
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			return nil, err
+		}
+		return nil, &Error{Expr: spec.Source, Msg: err.Error()}
+	}
+	if len(p.Points) > maxPoints {
+		return nil, &Error{Expr: spec.Source, Msg: fmt.Sprintf("%d places; at most %d are possible", len(p.Points), maxPoints)}
+	}
+	return p, nil
+}
+
+// taker collects the slots and fetches of one program.
+type taker struct {
+	words   []bpfgen.Word
+	fetches []syscalls.Fetch
+	limit   int
+}
+
+// slot adds a word and returns its place in the record of a hit.
+func (t *taker) slot(w bpfgen.Word) int {
+	t.words = append(t.words, w)
+	return wire.FirstSlot + len(t.words) - 1
+}
+
+func (t *taker) full() bool {
+	return wire.KeptSlot+len(t.words) >= wire.MaxSlots || len(t.fetches) >= syscalls.MaxFetches
+}

@@ -1,0 +1,254 @@
+package tracer
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/attach"
+	"github.com/sonde-trace/sonde/internal/plan"
+	"github.com/sonde-trace/sonde/internal/wire"
+)
+
+// probeTable knows the plan and the point of each id in the records: the points of all plans are numbered through.
+type probeTable struct {
+	arch  string
+	plans []*plan.Plan
+	first []uint32 // id of the first point of each plan
+	next  uint32
+}
+
+func newProbeTable(arch string, plans []*plan.Plan) *probeTable {
+	t := &probeTable{arch: arch, plans: plans}
+	for _, p := range plans {
+		t.first = append(t.first, t.next)
+		t.next += uint32(len(p.Points))
+	}
+	return t
+}
+
+// lookup returns the plan of an id, its index and that of the point; ok is false for ids that no plan has, which only
+// recordings can hold.
+func (t *probeTable) lookup(id uint32) (p *plan.Plan, index, point int, ok bool) {
+	if t == nil || id >= t.next {
+		return nil, 0, 0, false
+	}
+	i, found := slices.BinarySearchFunc(t.first, id, func(f, id uint32) int { return cmp.Compare(f, id) })
+	if !found {
+		i--
+	}
+	// Plans without points share their first id with the one behind them.
+	for i+1 < len(t.first) && t.first[i+1] == t.first[i] {
+		i++
+	}
+	return t.plans[i], i, int(id - t.first[i]), true
+}
+
+// made reports whether a record counts as something that happened, in the ledger's sense: the entry of a call, a hit, or a
+// return whose entry was not asked for.
+func (t *probeTable) made(r wire.Record) bool {
+	switch r.Kind() {
+	case wire.SysEnter, wire.Hit:
+		return true
+	case wire.Return:
+		p, _, _, ok := t.lookup(r.Probe())
+		return ok && p.Return
+	}
+	return false
+}
+
+// resolve turns the session's expressions into plans.
+func (o *Options) resolve() ([]*plan.Plan, error) {
+	env := &plan.Env{Arch: runtime.GOARCH, Pids: o.Target.Pids, StrLimit: o.StrLimit, TracepointFormat: attach.TracepointFormat}
+	if o.Command != nil {
+		env.Command = o.Command.Path
+	}
+	var list []*plan.Plan
+	for _, spec := range o.Probes {
+		p, err := plan.Resolve(spec, env)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// attachPlans says how the plans are attached.
+func attachPlans(t *probeTable) (list []attach.ProbePlan) {
+	for i, p := range t.plans {
+		a := attach.ProbePlan{Name: p.Source, Entry: p.Entry, Return: p.Exit}
+		switch {
+		case p.Points[0].Group != "":
+			a.Kind = attach.ProbeTracepoint
+		case p.Points[0].Path == "":
+			a.Kind = attach.ProbeKernel
+		}
+		for k := range p.Points {
+			pt := &p.Points[k]
+			a.Points = append(a.Points, attach.ProbePoint{ID: t.first[i] + uint32(k), Path: pt.Path, Group: pt.Group, Symbol: pt.Symbol, Offset: pt.Offset, Semaphore: pt.Semaphore})
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+// hit takes the record of a probe.
+func (a *assembler) hit(r wire.Record) {
+	p, index, point, ok := a.probes.lookup(r.Probe())
+	if !ok {
+		a.bad++
+		return
+	}
+	t := a.task(r.Tgid(), r.Tid())
+	it := a.push(r, t)
+	it.plan, it.planIndex, it.point = p, index, point
+	if !p.Both {
+		it.done, it.phase = true, event.PhaseHit
+		return
+	}
+	t.frames = append(t.frames, it)
+}
+
+// returned takes the record of a function's return. The frame it ends is found by the place of the frame in memory: returns can be
+// missing, of functions that an exception or longjmp(3) has left.
+func (a *assembler) returned(r wire.Record) {
+	p, index, point, ok := a.probes.lookup(r.Probe())
+	if !ok {
+		a.bad++
+		return
+	}
+	t := a.task(r.Tgid(), r.Tid())
+	sp, _ := r.Slot(wire.SlotSP)
+	if a.probes.arch == "amd64" {
+		sp -= 8 // the return has taken its address off the stack
+	}
+	for i := len(t.frames) - 1; i >= 0 && !p.Return; i-- {
+		f := t.frames[i]
+		at, _ := f.enter.Slot(wire.SlotSP)
+		if f.planIndex != index || f.point != point || at != sp {
+			continue
+		}
+		for _, left := range t.frames[i+1:] {
+			left.phase = event.PhaseExitLost
+			a.endFrame(left, r)
+		}
+		t.frames = t.frames[:i]
+		f.exit, f.phase = r, event.PhaseComplete
+		f.cost += len(r)
+		if !f.split {
+			a.queued += len(r)
+		}
+		a.endFrame(f, r)
+		return
+	}
+	it := a.push(r, t)
+	it.plan, it.planIndex, it.point = p, index, point
+	it.enter, it.exit = nil, r
+	it.done, it.phase = true, event.PhaseReturn
+	if !p.Return {
+		it.phase = event.PhaseExitOnly
+		a.exitOnly++
+	}
+}
+
+// endFrame ends a call of a function. The place of one that was split is that of its end.
+func (a *assembler) endFrame(f *item, r wire.Record) {
+	f.done = true
+	if f.split {
+		a.append(f, r)
+	}
+}
+
+// endFrames ends the calls that a task is in when it ends or executes another program.
+func (a *assembler) endFrames(t *task, r wire.Record) {
+	for _, f := range t.frames {
+		f.phase = event.PhaseEntryOnly
+		a.endFrame(f, r)
+	}
+	t.frames = t.frames[:0]
+}
+
+// probeEvent fills an event with what the records of a probe say.
+func (a *assembler) probeEvent(it *item, r wire.Record) *event.Event {
+	e := a.begin(event.TypeProbe, it, r, it.time)
+	p := it.plan
+	e.Object, e.Name, e.Probe, e.IP = p.Object, p.Points[it.point].Name, it.planIndex, r.IP()
+	e.Decoded = true
+	v := &a.values
+	v.Builder.Reset()
+	v.Limit = a.opt.StrLimit
+	if len(it.enter) > 0 {
+		v.Rec = it.enter
+		v.Args(p.Args)
+	} else if len(it.exit) > 0 && len(p.Out) > 0 {
+		v.Rec = it.exit
+		v.Args(p.Out)
+	}
+	e.Args = v.Nodes
+	e.NArgs = countTop(e.Args)
+	return e
+}
+
+func (a *assembler) unfinishedProbe(it *item) {
+	e := a.probeEvent(it, it.enter)
+	e.Phase, e.Resume = event.PhaseUnfinished, e.NArgs
+	it.shown = e.NArgs
+	if a.filter != nil && !a.filter(e) {
+		it.dropped = true
+		return
+	}
+	a.give(e)
+}
+
+func (a *assembler) emitProbe(it *item) {
+	r := it.enter
+	if len(r) == 0 {
+		r = it.exit
+	}
+	e := a.probeEvent(it, r)
+	e.Phase = it.phase
+	if len(it.exit) > 0 {
+		ret, _ := it.exit.Slot(wire.SlotRet)
+		e.Ret = int64(ret)
+		if len(it.enter) > 0 {
+			e.Duration = it.exit.Time() - min(it.exit.Time(), it.enter.Time())
+		}
+		if it.plan.Ret != nil {
+			a.ret.Reset()
+			v := &a.values
+			v.Builder, a.ret = a.ret, v.Builder
+			v.Rec = it.exit
+			v.Value(it.plan.Ret, wire.SlotRet)
+			e.RetTree = v.Nodes
+			v.Builder, a.ret = a.ret, v.Builder
+		}
+	}
+	if it.split && !a.whole {
+		if e.Resume = it.shown; len(it.exit) > 0 {
+			e.Phase, e.CPU = event.PhaseResumed, it.exit.CPU()
+		}
+	}
+	switch {
+	case it.dropped || a.filter != nil && !a.filter(e):
+		a.count(it, &a.filtered)
+		return
+	case it.phase == event.PhaseExitLost:
+		a.count(it, &a.exitLost)
+	default:
+		a.count(it, &a.shown)
+	}
+	a.give(e)
+}
+
+// checkPlans refuses plans of a recording that cannot be.
+func checkPlans(plans []*plan.Plan) error {
+	for _, p := range plans {
+		if p == nil || len(p.Points) == 0 {
+			return fmt.Errorf("a probe without a place")
+		}
+	}
+	return nil
+}
