@@ -91,3 +91,23 @@ func ModuleRoot(t testing.TB) string {
 		dir = up
 	}
 }
+
+// Compile builds test/programs/NAME.c (or .cc) for this machine with flags of the test's own, into the test's directory, and
+// returns the path. The result may need the machine's libraries, so it is for tests that run on the host only.
+func Compile(t testing.TB, name string, flags ...string) string {
+	t.Helper()
+	cc, src := "gcc", filepath.Join(ModuleRoot(t), "test", "programs", name)
+	if strings.HasSuffix(name, ".cc") {
+		cc = "g++"
+	} else if !strings.HasSuffix(name, ".c") {
+		src += ".c"
+	}
+	if _, err := exec.LookPath(cc); err != nil {
+		t.Skipf("missing feature gcc: %v", err)
+	}
+	path := filepath.Join(t.TempDir(), strings.TrimSuffix(strings.TrimSuffix(name, ".c"), ".cc"))
+	if out, err := exec.Command(cc, append([]string{"-Wall", "-o", path, src}, flags...)...).CombinedOutput(); err != nil {
+		t.Fatalf("test program %s: %v\n%s", name, err, out)
+	}
+	return path
+}

@@ -3,14 +3,11 @@ package plan
 import (
 	"debug/elf"
 	"fmt"
-	"path"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
-	"github.com/sonde-trace/sonde/internal/near"
 	"github.com/sonde-trace/sonde/internal/objfile"
+	"github.com/sonde-trace/sonde/internal/symbol"
 	"github.com/sonde-trace/sonde/internal/wire"
 	"github.com/sonde-trace/sonde/probe"
 )
@@ -77,115 +74,49 @@ func (p *Plan) points(o *object) error {
 		p.Points = append(p.Points, Point{Name: fmt.Sprintf("%#x", pt.Offset), Path: o.path, Offset: uint64(pt.Offset)})
 		return nil
 	}
-	match, err := matcher(pt)
-	if err != nil {
-		return err
-	}
-	seen := make(map[uint64]int) // address → index in Points
-	skipped := map[string]int{}
-	for _, s := range o.file.Symbols() {
-		if s.Type != elf.STT_FUNC && s.Type != elf.STT_GNU_IFUNC && s.Type != elf.STT_NOTYPE || !match(s.Name) {
-			continue
-		}
-		exact := pt.Match == probe.MatchExact
-		switch {
-		case s.Type == elf.STT_NOTYPE && (!exact || !o.file.InCode(s.Addr)):
-			continue
-		case s.Type == elf.STT_GNU_IFUNC:
-			impls := implementations(o.file, &s)
-			if len(impls) == 0 {
-				skipped["an IFUNC whose implementations have no symbols"]++
-				continue
-			}
-			p.Notes = append(p.Notes, fmt.Sprintf("%s is chosen at run time: its %d implementations are watched", s.Name, len(impls)))
-			for _, im := range impls {
-				if _, dup := seen[im.Addr]; !dup {
-					seen[im.Addr] = len(p.Points)
-					if err := add(s.Name, im.Addr); err != nil {
-						return err
-					}
-				}
-			}
-			continue
-		case !exact && !o.file.InCode(s.Addr):
-			skipped["not in code"]++
-			continue
-		case !exact && s.Size == 0:
-			skipped["of size zero"]++
-			continue
-		}
-		addr := uint64(int64(s.Addr) + pt.Offset)
-		if _, dup := seen[addr]; dup {
-			continue // an alias
-		}
-		name := s.Name
-		if pt.Offset != 0 {
-			name = fmt.Sprintf("%s+%#x", s.Name, pt.Offset)
-			if s.Size > 0 && uint64(pt.Offset) >= s.Size {
-				return fmt.Errorf("%s is %d bytes long: %+#x is behind its end", s.Name, s.Size, pt.Offset)
-			}
-		}
-		seen[addr] = len(p.Points)
-		if err := add(name, addr); err != nil {
+	pattern := symbol.Exact(pt.Text)
+	switch pt.Match {
+	case probe.MatchGlob:
+		pattern = symbol.Glob(pt.Text)
+	case probe.MatchRegexp:
+		var err error
+		if pattern, err = symbol.Regexp(pt.Text); err != nil {
 			return err
 		}
 	}
-	for why, n := range skipped {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d functions skipped: %s", n, why))
+	found, err := symbol.Find(o.file, pattern)
+	if err != nil {
+		return err
+	}
+	p.Notes = append(p.Notes, found.Notes...)
+	skipped := 0
+	for i := range found.Funcs {
+		fn := &found.Funcs[i]
+		name := fn.Demangled
+		if fn.IFunc != "" {
+			name = fn.IFunc
+		}
+		if pt.Match != probe.MatchExact && !fn.Sized {
+			skipped++ // an end of a table, or what the C library puts around programs
+			continue
+		}
+		if pt.Offset != 0 {
+			name = fmt.Sprintf("%s+%#x", name, pt.Offset)
+			if fn.Size > 0 && uint64(pt.Offset) >= fn.Size {
+				return fmt.Errorf("%s is %d bytes long: %+#x is behind its end", fn.Demangled, fn.Size, pt.Offset)
+			}
+		}
+		if err := add(name, uint64(int64(fn.Addr)+pt.Offset)); err != nil {
+			return err
+		}
+	}
+	if skipped > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d names without a size are left out: they mark places and may be no functions", skipped))
 	}
 	if len(p.Points) == 0 {
-		var names []string
-		for _, s := range o.file.Symbols() {
-			if s.Type == elf.STT_FUNC {
-				names = append(names, s.Name)
-			}
-		}
-		if len(names) == 0 {
-			return fmt.Errorf("%s has no names of functions: it is stripped; %s:0xOFFSET names a place in it", o.name, p.Spec.Object)
-		}
-		if pt.Match != probe.MatchExact {
-			return fmt.Errorf("no function of %s matches", o.name)
-		}
-		return &Error{Expr: p.Spec.Source, Msg: fmt.Sprintf("%s has no function %s", o.name, pt.Text), Near: near.Names(pt.Text, slices.Values(names))}
+		return fmt.Errorf("%s has only names without a size that match; one can be named whole", o.name)
 	}
 	return nil
-}
-
-// matcher tells which names a point means.
-func matcher(pt *probe.Point) (func(string) bool, error) {
-	switch pt.Match {
-	case probe.MatchGlob:
-		if _, err := path.Match(pt.Text, ""); err != nil {
-			return nil, fmt.Errorf("%q is not a pattern: %v", pt.Text, err)
-		}
-		return func(name string) bool { ok, _ := path.Match(pt.Text, name); return ok }, nil
-	case probe.MatchRegexp:
-		re, err := regexp.Compile(pt.Text)
-		if err != nil {
-			return nil, fmt.Errorf("%q is not a regular expression: %v", pt.Text, err)
-		}
-		return re.MatchString, nil
-	}
-	return func(name string) bool { return name == pt.Text }, nil
-}
-
-// implementations lists the functions that an IFUNC may choose, by their names: glibc calls those of strlen __strlen_avx2,
-// __strlen_evex and so on. The symbol's own value is the function that chooses.
-func implementations(f *objfile.File, s *objfile.Symbol) (list []objfile.Symbol) {
-	prefix := "__" + strings.TrimLeft(s.Name, "_") + "_"
-	if d, err := f.Debug(); err == nil && d != f {
-		for _, x := range d.Symbols() {
-			if x.Type == elf.STT_FUNC && strings.HasPrefix(x.Name, prefix) && !strings.HasSuffix(x.Name, "_chk") {
-				list = append(list, x)
-			}
-		}
-	}
-	for _, x := range f.Symbols() {
-		if x.Type == elf.STT_FUNC && strings.HasPrefix(x.Name, prefix) && !strings.HasSuffix(x.Name, "_chk") {
-			list = append(list, x)
-		}
-	}
-	return list
 }
 
 // integerArgs are the registers of integer arguments: System V psABI for AMD64, section 3.2.3; AAPCS64, section 6.8.

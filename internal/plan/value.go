@@ -178,6 +178,8 @@ func (v *Values) scalar(f *Form, raw uint64) {
 		v.strings(n)
 	case FormArray:
 		v.array(f, n)
+	case FormVoid:
+		v.Sym("void", 0)
 	default:
 		v.Add(event.Node{Kind: event.KindUnreadable, Num: raw})
 	}

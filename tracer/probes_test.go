@@ -1,0 +1,143 @@
+package tracer
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sonde-trace/sonde/internal/kerneltest"
+	"github.com/sonde-trace/sonde/probe"
+	"github.com/sonde-trace/sonde/sink"
+)
+
+// named is an argument of a type.
+func named(name, typ string) probe.Arg {
+	t := &probe.Type{Name: typ}
+	if n, ok := strings.CutSuffix(typ, "]"); ok {
+		base, count, _ := strings.Cut(n, "[")
+		t = &probe.Type{Name: base, Array: true, Count: &probe.Place{Arg: count}}
+	}
+	return probe.Arg{Name: name, Type: t}
+}
+
+// function is a probe on a function with typed arguments.
+func function(object, name string, ret string, args ...probe.Arg) *probe.Spec {
+	s := &probe.Spec{Source: object + ":" + name, Kind: probe.KindFunction, Object: object, Point: probe.Point{Text: name}, Args: args, Typed: true}
+	if ret != "" {
+		s.Ret = &probe.Type{Name: ret}
+	}
+	return s
+}
+
+// noCalls selects no system call.
+func noCalls(string, uint32, string) bool { return false }
+
+// traceProbes runs a program and returns the lines of its probes, without its own output, and the same from a replay.
+func traceProbes(t *testing.T, o Options, argv ...string) string {
+	t.Helper()
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BPF, kerneltest.BTF)
+	kerneltest.CheckLeaks(t)
+	k := &kept{}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	o.Command = &Command{Path: argv[0], Argv: argv, Env: os.Environ()}
+	o.Record = k
+	if o.Select == nil {
+		o.Select = noCalls
+	}
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var live, again bytes.Buffer
+	text := sink.NewText(&live, sink.TextOptions{PIDs: sink.PIDsNever, NoExits: true})
+	r, err := s.Run(context.Background(), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text.Close(&r.Ledger)
+	if !r.Ledger.Balanced() || r.Ledger.LostTotal() > r.Ledger.Made/2 {
+		t.Errorf("ledger: %+v", r.Ledger)
+	}
+	if !r.Ended || r.Status.ExitStatus() != 0 {
+		t.Errorf("status %v, ended %v", r.Status, r.Ended)
+	}
+	replay, err := NewReplay(k.facts, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = sink.NewText(&again, sink.TextOptions{PIDs: sink.PIDsNever, NoExits: true})
+	r2, err := replay.Run(context.Background(), k.next, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text.Close(&r2.Ledger)
+	if live.String() != again.String() {
+		t.Errorf("live:\n%s\nagain:\n%s", live.String(), again.String())
+	}
+	return regexp.MustCompile(` +=`).ReplaceAllString(live.String(), " =")
+}
+
+func wantLines(t *testing.T, got string, want ...string) {
+	t.Helper()
+	if g := strings.TrimSuffix(got, "\n"); g != strings.Join(want, "\n") {
+		t.Errorf("got:\n%s\nwant:\n%s", g, strings.Join(want, "\n"))
+	}
+}
+
+// TestProbeFunctions: registers, the stack, text, results, recursion, and returns that never come.
+func TestProbeFunctions(t *testing.T) {
+	path := kerneltest.Program(t, "calls")
+	var args []probe.Arg
+	for _, n := range strings.Fields("a b c d e f g h i j") {
+		args = append(args, named(n, "long"))
+	}
+	o := Options{Probes: []*probe.Spec{
+		function(path, "add", "int", named("a", "int"), named("b", "int")),
+		function(path, "many", "long", args...),
+		function(path, "measure", "ulong", named("text", "str"), named("n", "ulong")),
+		function(path, "fact", "int", named("n", "int")),
+		function(path, "leave", "", named("n", "int")),
+		function(path, "escape", "int", named("n", "int")),
+	}}
+	got := traceProbes(t, o, path)
+	wantLines(t, got,
+		"calls:add(a=0, b=10) = 10", "calls:add(a=1, b=10) = 11", "calls:add(a=2, b=10) = 12",
+		"calls:many(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=-10) = 35",
+		`calls:measure(text="h\303\251llo", n=5) = 11`,
+		"calls:fact(n=4) = 24", "calls:fact(n=3) = 6", "calls:fact(n=2) = 2", "calls:fact(n=1) = 1",
+		"calls:escape(n=2) = 2", "calls:leave(n=2 <return lost>) = ?", "calls:leave(n=1 <return lost>) = ?", "calls:leave(n=0 <return lost>) = ?")
+}
+
+// TestProbeLibrary: a library by its bare name, in one order with system calls, however the program is bound to it (H03).
+func TestProbeLibrary(t *testing.T) {
+	for _, flags := range [][]string{{"-O1"}, {"-O1", "-Wl,-z,now"}, {"-O1", "-fno-plt"}, {"-O1", "-static"}, {"-O1", "-static-pie"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			path := kerneltest.Compile(t, "calls", flags...)
+			o := Options{Probes: []*probe.Spec{function("libc", "malloc", "ptr", named("size", "size_t")),
+				function("libc", "strtol", "long", named("text", "str"), named("end", "ptr"), named("base", "int")),
+				function("libc", "free", "void", named("p", "ptr"))},
+				Select: func(abi string, nr uint32, name string) bool { return name == "write" }}
+			got := traceProbes(t, o, path)
+			object := "libc.so.6"
+			if strings.HasPrefix(flags[len(flags)-1], "-static") {
+				object = "calls"
+			}
+			at := 0
+			for _, line := range []string{object + ":malloc(size=123) = 0x", object + `:strtol(text="77", end=NULL, base=10) = 77`,
+				object + ":free(p=0x", `write(1, "33 35 11 24 2 copied 77\n"`} {
+				i := strings.Index(got[at:], line)
+				if i < 0 {
+					t.Fatalf("%s is missing, or not in its place:\n%s", line, got)
+				}
+				at += i
+			}
+		})
+	}
+}
