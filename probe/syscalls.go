@@ -141,15 +141,22 @@ func (s *Selection) addList(expr string, pos int) error {
 	if pos == len(expr) {
 		return &SyntaxError{Expr: expr, Pos: pos, Msg: "a name of a system call, a class or a regular expression is missing"}
 	}
+	items := 0
 	for pos <= len(expr) {
 		end := len(expr)
 		if i := strings.IndexByte(expr[pos:], ','); i >= 0 {
 			end = pos + i
 		}
-		if err := s.addItem(expr, pos, end); err != nil {
-			return err
+		if end > pos { // scripts put lists together from parts that may be empty
+			items++
+			if err := s.addItem(expr, pos, end); err != nil {
+				return err
+			}
 		}
 		pos = end + 1
+	}
+	if items == 0 {
+		return &SyntaxError{Expr: expr, Len: len(expr), Msg: "the list names no system call"}
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ const (
 	HexNever  HexMode = iota
 	HexOdd            // strings that hold anything but printable ASCII and white space (-x)
 	HexAlways         // all strings (-xx)
+	HexBytes          // in every string the bytes that have no other form (--strings-in-hex=non-ascii-chars)
 )
 
 const hexDigits = "0123456789abcdef"
@@ -48,6 +49,8 @@ func appendEscaped(b, s []byte, hex HexMode, q1, q2 byte) []byte {
 			b = append(b, '\\', 'f')
 		case c == '"' || c == '\\':
 			b = append(b, '\\', c)
+		case hex == HexBytes:
+			b = append(b, '\\', 'x', hexDigits[c>>4], hexDigits[c&15])
 		default:
 			// An octal digit that follows would be read as part of a shorter escape.
 			full := i+1 < len(s) && s[i+1] >= '0' && s[i+1] <= '7'

@@ -825,7 +825,7 @@ func (t *Text) result(e *event.Event) {
 	default:
 		t.b = strconv.AppendInt(t.b, e.Ret, 10)
 	}
-	if e.RetNote != "" {
+	if e.RetNote != "" || e.RetNoted {
 		t.str(" (")
 		t.str(e.RetNote)
 		t.b = append(t.b, ')')

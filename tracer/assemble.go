@@ -27,6 +27,8 @@ const (
 	quietAfter = 100_000_000
 	// maxQueued bounds the bytes of records that wait behind a call.
 	maxQueued = 4 << 20
+	// maxKin bounds the names of tasks that are not traced.
+	maxKin = 4096
 )
 
 // assembler turns time-ordered records into events: it pairs entries with returns, decodes them, and keeps what is known
@@ -36,11 +38,17 @@ type assembler struct {
 	opt    decode.Options
 	sink   Sink
 	filter func(*event.Event) bool // nil: all pass
-	self   uint32                  // the process that records: not part of the trace
-	whole  bool                    // calls are shown when they have returned, never in parts
-	follow bool                    // the processes that traced ones make are traced too
+	// filterFull decodes calls in full for the filter, and again as they are shown.
+	filterFull bool
+	self       uint32                  // the process that records: not part of the trace
+	whole      bool                    // calls are shown when they have returned, never in parts
+	follow     bool                    // the processes that traced ones make are traced too
+	limit      uint64                  // calls to show; 0: no limit
+	comms      func(pid uint32) string // names of tasks that no record told of; nil: names are not wanted
 
 	tasks map[uint32]*task
+	// kin are the names of new tasks that are not traced, where names are wanted.
+	kin map[uint32]string
 	// procs counts the live threads that have been seen, by process.
 	procs map[uint32]int
 	// leaders holds the ends of leaders, by process, until it is known that no other thread executed a program.
@@ -293,6 +301,11 @@ func (a *assembler) life(r wire.Record) {
 		if a.follow || tgid == t.pid {
 			child := a.task(tgid, tid)
 			child.comm = t.comm
+		} else if a.comms != nil {
+			if a.kin == nil || len(a.kin) >= maxKin {
+				a.kin = make(map[uint32]string)
+			}
+			a.kin[tid] = t.comm
 		}
 	case wire.Exec:
 		if old := binary.LittleEndian.Uint32(body); old != t.tid {
@@ -524,7 +537,13 @@ func (a *assembler) prepare(it *item) {
 	c := &a.cx
 	c.Builder.Reset()
 	c.Opt, c.ABI, c.Def = a.opt, it.ac.abi, it.call.def
-	c.Pid, c.Tid, c.Note = it.task.pid, it.task.tid, ""
+	switch it.call.detail {
+	case DetailFull:
+		c.Opt.Abbrev = false
+	case DetailPlain:
+		c.Opt.Plain = true
+	}
+	c.Pid, c.Tid, c.Note, c.Noted = it.task.pid, it.task.tid, "", false
 	c.EnterSeg, c.ExitSeg = nil, nil
 	r := it.enter
 	if len(r) > 0 {
@@ -600,14 +619,41 @@ func (a *assembler) unfinished(it *item) {
 	}
 	e.More = it.call.later && it.call.def != nil && e.NArgs < len(it.call.def.Args)
 	it.shown = e.NArgs
-	if a.filter != nil && !a.filter(e) {
+	if a.full() || a.filter != nil && !a.filter(e) {
 		it.dropped = true
 		return
 	}
+	a.name(e.Args)
 	a.give(e)
 }
 
+// full reports that as many calls were shown as were wanted.
+func (a *assembler) full() bool { return a.limit > 0 && a.shown >= a.limit }
+
+// name puts the names of tasks beside their ids.
+func (a *assembler) name(t event.Tree) {
+	if a.comms == nil {
+		return
+	}
+	for i := range t {
+		n := &t[i]
+		if n.Kind != event.KindPID || int32(n.Num) <= 0 {
+			continue
+		}
+		if known := a.tasks[uint32(n.Num)]; known != nil && known.comm != "" {
+			n.Data = a.cx.Keep([]byte(known.comm))
+		} else if comm := a.comms(uint32(n.Num)); comm != "" {
+			n.Data = a.cx.Keep([]byte(comm))
+		} else if comm := a.kin[uint32(n.Num)]; comm != "" {
+			n.Data = a.cx.Keep([]byte(comm)) // it has ended meanwhile
+		}
+	}
+}
+
 func (a *assembler) give(e *event.Event) {
+	if a.full() && e.Type != event.TypeSyscall {
+		return
+	}
 	if err := a.sink.Event(e); err != nil {
 		a.err = err
 	}
@@ -644,6 +690,7 @@ func (a *assembler) emitLife(it *item) {
 		decode.Siginfo(&a.cx, body[8:])
 		e.Args = a.cx.Nodes
 		e.NArgs = countTop(e.Args)
+		a.name(e.Args)
 		a.give(e)
 	}
 }
@@ -654,6 +701,10 @@ func (a *assembler) emitCall(it *item) {
 		r = it.exit
 	}
 	resumed := it.split && len(it.exit) > 0
+	if a.filterFull && a.filter != nil && !it.dropped && !a.wanted(it, r) {
+		a.count(it, &a.filtered)
+		return
+	}
 	a.prepare(it)
 	it.call.decode(&a.cx)
 	e := a.syscallEvent(it, r, it.time)
@@ -666,7 +717,7 @@ func (a *assembler) emitCall(it *item) {
 		e.Resume = it.shown
 	}
 	if a.cx.Exited {
-		e.Ret, e.Errno, e.RetNote = a.cx.Ret, uint16(a.cx.Errno()), a.cx.Note
+		e.Ret, e.Errno, e.RetNote, e.RetNoted = a.cx.Ret, uint16(a.cx.Errno()), a.cx.Note, a.cx.Noted
 		if len(it.enter) > 0 {
 			e.Duration = it.exit.Time() - min(it.exit.Time(), it.enter.Time())
 		}
@@ -675,20 +726,37 @@ func (a *assembler) emitCall(it *item) {
 			a.cx.Builder, a.ret = a.ret, a.cx.Builder
 			it.call.ret(&a.cx)
 			e.RetTree = a.cx.Nodes
-			e.RetNote = a.cx.Note
+			e.RetNote, e.RetNoted = a.cx.Note, a.cx.Noted
 			a.cx.Builder, a.ret = a.ret, a.cx.Builder
 		}
 	}
-	if it.dropped || a.filter != nil && !a.filter(e) {
+	if it.dropped || a.full() || a.filter != nil && !a.filterFull && !a.filter(e) {
 		a.count(it, &a.filtered)
 		return
 	}
+	a.name(e.Args)
+	a.name(e.RetTree)
 	if it.phase == event.PhaseExitLost {
 		a.count(it, &a.exitLost)
 	} else {
 		a.count(it, &a.shown)
 	}
 	a.give(e)
+}
+
+// wanted asks the filter about a call with its values in full.
+func (a *assembler) wanted(it *item, r wire.Record) bool {
+	a.prepare(it)
+	a.cx.Opt = decode.Options{StrLimit: 1 << 16}
+	it.call.decode(&a.cx)
+	last := a.last
+	e := a.syscallEvent(it, r, it.time)
+	a.last = last
+	e.Phase, e.Args, e.NArgs = it.phase, a.cx.Nodes, countTop(a.cx.Nodes)
+	if a.cx.Exited {
+		e.Ret, e.Errno = a.cx.Ret, uint16(a.cx.Errno())
+	}
+	return a.filter(e)
 }
 
 // count adds one call to the account, and to its task's where that is kept.

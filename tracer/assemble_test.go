@@ -135,7 +135,7 @@ func signalRec(ms float64, tgid, tid, sig uint32) wire.Record {
 	return r
 }
 
-var testTables = sync.OnceValues(func() (*callTables, error) { return newCallTables("amd64", nil) })
+var testTables = sync.OnceValues(func() (*callTables, error) { return newCallTables("amd64", nil, nil) })
 
 func testAssembler(t testing.TB, sink Sink) *assembler {
 	t.Helper()

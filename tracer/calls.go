@@ -17,8 +17,9 @@ type call struct {
 	show     bool // selected by the user; others are recorded for what they tell of later ones
 	noReturn bool
 	// child marks calls that return a second time, in the task they made.
-	child bool
-	exec  bool
+	child  bool
+	exec   bool
+	detail Detail
 	// later marks calls of which arguments are known at the return only.
 	later bool
 }
@@ -45,8 +46,8 @@ type unknownKey struct {
 const x32Bit = 0x40000000 // __X32_SYSCALL_BIT, arch/x86/include/uapi/asm/unistd.h
 
 // newCallTables makes the tables for records of a machine of the Go architecture arch. show says which calls the user
-// selected; nil is all.
-func newCallTables(arch string, show func(abi *syscalls.ABI, nr uint32) bool) (*callTables, error) {
+// selected, nil is all; detail how much of each is shown, nil is the default.
+func newCallTables(arch string, show func(abi *syscalls.ABI, nr uint32) bool, detail func(abi string, nr uint32) Detail) (*callTables, error) {
 	family := syscalls.Family(arch)
 	if family == nil {
 		return nil, fmt.Errorf("there are no syscall tables for the architecture %q", arch)
@@ -62,6 +63,12 @@ func newCallTables(arch string, show func(abi *syscalls.ABI, nr uint32) bool) (*
 				c.later = len(s.Exit) > 0
 			} else {
 				c.decode = decode.Prototype(def)
+			}
+			if detail != nil {
+				c.detail = detail(abi.Name, nr)
+			}
+			if c.detail == DetailRaw {
+				c.decode, c.ret, c.later = decode.RawArgs(len(def.Args)), decode.RawRet, false
 			}
 			switch def.Name {
 			case "fork", "vfork", "clone", "clone3":

@@ -21,7 +21,7 @@ type Replay struct {
 }
 
 // NewReplay prepares a replay of the session with these facts, which a [Recorder] was given. Of the options Select, Filter,
-// Whole, Verbose, StrLimit and PerTask matter; they choose among what was recorded. Facts come from a file and are not
+// Whole, Verbose, Detail, Limit, Comms, StrLimit and PerTask matter; they choose among what was recorded. Facts come from a file and are not
 // trusted.
 func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 	r := &Replay{opt: o}
@@ -35,7 +35,7 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 	if o.StrLimit > 0 {
 		limit = min(limit, o.StrLimit)
 	}
-	tables, err := newCallTables(r.facts.Arch, r.show())
+	tables, err := newCallTables(r.facts.Arch, r.show(), o.Detail)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +45,10 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 	}
 	r.asm.probes = newProbeTable(r.facts.Arch, r.facts.Probes)
 	r.asm.filter, r.asm.whole, r.asm.self, r.asm.follow = o.Filter, o.Whole, r.facts.Self, r.facts.Follow
+	r.asm.limit, r.asm.filterFull = o.Limit, o.FilterFull
+	if o.Comms {
+		r.asm.comms = func(uint32) string { return "" }
+	}
 	if o.PerTask {
 		r.asm.perTask = make(map[uint32]*event.Ledger)
 	}

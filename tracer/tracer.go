@@ -32,6 +32,16 @@ import (
 // table. It must give the same answer each time.
 type Select func(abi string, nr uint32, name string) bool
 
+// Detail says how much of one call's arguments is shown.
+type Detail uint8
+
+const (
+	DetailDefault Detail = iota // as Options.Verbose says
+	DetailFull                  // structures in full
+	DetailPlain                 // structures as addresses
+	DetailRaw                   // every argument as a number
+)
+
 // LossPolicy says what a session does about records that do not fit into the ring.
 type LossPolicy uint8
 
@@ -64,6 +74,10 @@ type Options struct {
 	// StrLimit is the bytes of strings and buffers to take: 1 to 65536, 0 means 256.
 	StrLimit int
 	Verbose  bool // structures in full, as strace -v
+	// Detail says how much of a call is shown, where that is not what Verbose says of all; nil is DetailDefault for each.
+	Detail func(abi string, nr uint32) Detail
+	// Comms puts the names of tasks beside their ids.
+	Comms bool
 	// FDPaths records what descriptors refer to, at the time of the call.
 	FDPaths bool
 	// RingSize is the size in bytes of the ring for calls: a power of two, at least a page; 0 means 8 MiB.
@@ -71,10 +85,14 @@ type Options struct {
 	OnLoss   LossPolicy
 	// Filter drops events that it returns false for; they count as filtered. nil passes all.
 	Filter func(*event.Event) bool
+	// FilterFull gives Filter the values in full, also those that are left out for the sake of short lines.
+	FilterFull bool
 	// Whole shows calls only when they have returned, never in two parts, so that Filter can look at results.
 	Whole bool
 	// Ready is called once, when everything is attached, before a command starts. It may be nil.
 	Ready func()
+	// Limit ends the session when that many calls have been shown; 0 is no limit. Those that come later count as filtered.
+	Limit uint64
 	// PerTask keeps an account for each thread.
 	PerTask bool
 	// Record receives the session's facts before the first record, then each batch of raw records, in order, valid
@@ -178,7 +196,7 @@ func Open(o Options) (*Session, error) {
 	if o.Select != nil {
 		show = func(abi *syscalls.ABI, nr uint32) bool { return o.Select(abi.Name, nr, abi.Lookup(nr).Name) }
 	}
-	tables, err := newCallTables(runtime.GOARCH, show)
+	tables, err := newCallTables(runtime.GOARCH, show, o.Detail)
 	if err != nil {
 		return nil, err
 	}
@@ -220,6 +238,10 @@ func Open(o Options) (*Session, error) {
 	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
 	s.asm.filter, s.asm.whole, s.asm.self, s.asm.follow = o.Filter, o.Whole, s.facts.Self, o.Follow || ao.Target.AllTasks
 	s.asm.probes = s.probes
+	s.asm.limit, s.asm.filterFull = o.Limit, o.FilterFull
+	if o.Comms {
+		s.asm.comms = proc.Comm
+	}
 	if o.PerTask {
 		s.asm.perTask = make(map[uint32]*event.Ledger)
 	}
@@ -401,6 +423,9 @@ func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
 			s.ended, s.result.Status, s.result.Ended = true, x.Status, true
 			exited = nil
 		default:
+		}
+		if s.asm.full() {
+			return nil
 		}
 		if s.ended {
 			over, err := s.over()

@@ -41,6 +41,7 @@ type outputFlags struct {
 	fds        int
 	fdsSpec    string
 	comms      bool
+	limit      uint64
 	quiet      int
 	successful bool
 	failed     bool
@@ -66,6 +67,19 @@ func (s *stampFlag) Set(v string) error {
 	return nil
 }
 
+// stampWords gathers the words of --absolute-timestamps: a later one adds to those before.
+type stampWords struct{ o *outputFlags }
+
+func (s *stampWords) String() string { return "" }
+func (s *stampWords) Type() string   { return "string" }
+func (s *stampWords) Set(v string) error {
+	if s.o.stampSpec != "" {
+		v = s.o.stampSpec + "," + v
+	}
+	s.o.stampSpec = v
+	return nil
+}
+
 type summaryFlags struct {
 	only, also bool
 	sort       string
@@ -83,7 +97,7 @@ func (o *outputFlags) register(fs *pflag.FlagSet) {
 	fs.IntVarP(&o.column, "columns", "a", 40, "put results at column `N`")
 	fs.VarP(&stampFlag{o}, "timestamps", "t", "time of day; -tt with microseconds, -ttt as seconds since 1970; or =`FORMAT,PRECISION`")
 	fs.Lookup("timestamps").NoOptDefVal = "+1"
-	fs.StringVar(&o.stampSpec, "absolute-timestamps", "", "`FORMAT[,PRECISION]`: none, time, unix; s, ms, us, ns")
+	fs.Var(&stampWords{o}, "absolute-timestamps", "`FORMAT[,PRECISION]`: none, time, unix; s, ms, us, ns")
 	fs.Lookup("absolute-timestamps").NoOptDefVal = "time"
 	fs.BoolVarP(&o.relative, "relative", "r", false, "time since the line before")
 	fs.StringVar(&o.relSpec, "relative-timestamps", "", "as -r with a `PRECISION`: s, ms, us, ns")
@@ -95,7 +109,7 @@ func (o *outputFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVarP(&o.numbers, "syscall-number", "n", false, "number of the call")
 	fs.BoolVarP(&o.names, "arg-names", "N", false, "names of the arguments")
 	fs.CountVarP(&o.hex, "hex", "x", "odd strings in hexadecimal; -xx all strings")
-	fs.StringVar(&o.hexSpec, "strings-in-hex", "", "`WHICH` strings: none, non-ascii, all")
+	fs.StringVar(&o.hexSpec, "strings-in-hex", "", "`WHICH` strings: none, non-ascii, non-ascii-chars (those bytes alone), all")
 	fs.Lookup("strings-in-hex").NoOptDefVal = "all"
 	fs.StringVarP(&o.symbols, "const-print-style", "X", "abbrev", "named numbers: raw, abbrev or verbose")
 	fs.CountVarP(&o.fds, "fd-paths", "y", "what descriptors refer to; -yy in detail")
@@ -106,6 +120,7 @@ func (o *outputFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVarP(&o.successful, "successful-only", "z", false, "only calls that succeed")
 	fs.BoolVarP(&o.failed, "failed-only", "Z", false, "only calls that fail")
 	fs.StringArrayVarP(&o.paths, "trace-path", "P", nil, "only calls that name `FILE`, by path or descriptor")
+	fs.Uint64Var(&o.limit, "syscall-limit", 0, "end after `N` calls were shown; the targets go on")
 	fs.StringVar(&o.colour, "color", "auto", "auto, always or never")
 	fs.BoolVarP(&o.summary.only, "summary-only", "c", false, "a table of counts and times, no lines")
 	fs.BoolVarP(&o.summary.also, "summary", "C", false, "lines, and the table at the end")
@@ -210,10 +225,12 @@ func (o *outputFlags) resolve() (t sink.TextOptions, err error) {
 		t.Hex = sink.HexNever
 	case "non-ascii":
 		t.Hex = sink.HexOdd
+	case "non-ascii-chars":
+		t.Hex = sink.HexBytes
 	case "all":
 		t.Hex = sink.HexAlways
 	default:
-		return t, usagef("--strings-in-hex=%s: none, non-ascii or all are possible", o.hexSpec)
+		return t, usagef("--strings-in-hex=%s: none, non-ascii, non-ascii-chars or all are possible", o.hexSpec)
 	}
 	switch o.symbols {
 	case "abbrev":

@@ -65,11 +65,11 @@ a wrong command line, 126 and 127 for a command that cannot be executed or found
 // registerChoice registers what chooses among calls; replay has these too.
 func (f *traceFlags) registerChoice(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&f.exprs, "expr", "e", nil, "`EXPR`: trace=SET or SET, where SET is a list of calls, %classes, /regexes, !SET; also signal=, status=, quiet=, decode-fds=, …")
+	fs.VarP(&exprFlag{f: f}, "expr", "e", "`EXPR`: trace=SET or SET, where SET is a list of calls, %classes, /regexes, !SET; also signal=, status=, quiet=, decode-fds=, …")
 	fs.StringVarP(&f.strLimit, "string-limit", "s", "", "show at most `N` bytes of strings (256; at most 65536)")
 	fs.BoolVarP(&f.verbose, "no-abbrev", "v", false, "show structures in full")
 	// Long forms of strace that say the same as -e NAME=….
-	for _, name := range []string{"trace", "signal", "status", "abbrev", "verbose", "raw", "decode-pids", "inject", "fault"} {
+	for _, name := range []string{"trace", "signal", "status", "abbrev", "verbose", "raw", "decode-pids", "trace-fds", "inject", "fault"} {
 		fs.Var(&exprFlag{f: f, name: name}, name, "same as -e "+name+"=")
 	}
 	fs.Var(&exprFlag{f: f, name: "quiet"}, "quiet", "same as -e quiet=")
@@ -103,7 +103,7 @@ func (f *traceFlags) register(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("on-loss", cobra.FixedCompletions([]string{"warn", "stop", "block"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// exprFlag is a long form of -e NAME=VALUE.
+// exprFlag is -e, or a long form of -e NAME=VALUE. Both add to one list, in the order of the command line.
 type exprFlag struct {
 	f    *traceFlags
 	name string
@@ -112,7 +112,10 @@ type exprFlag struct {
 func (x *exprFlag) String() string { return "" }
 func (x *exprFlag) Type() string   { return "SET" }
 func (x *exprFlag) Set(v string) error {
-	x.f.exprs = append(x.f.exprs, x.name+"="+v)
+	if x.name != "" {
+		v = x.name + "=" + v
+	}
+	x.f.exprs = append(x.f.exprs, v)
 	return nil
 }
 
@@ -138,7 +141,27 @@ type qualifiers struct {
 	sigSet  bool
 	status  map[string]bool
 	quiet   map[string]bool
-	raw     *probe.Selection
+	// Calls that are not shown in full, of which structures are shown, and of which nothing but numbers is; nil: not said.
+	abbrev, verbose, raw *probe.Selection
+	fds                  func(fd int) bool // -e fd=; nil: not said
+}
+
+// detail is how much of a call is shown; nil when all are shown alike.
+func (q *qualifiers) detail() func(abi string, nr uint32) tracer.Detail {
+	if q.abbrev == nil && q.verbose == nil && q.raw == nil {
+		return nil
+	}
+	return func(abi string, nr uint32) tracer.Detail {
+		switch {
+		case q.raw != nil && q.raw.Has(abi, nr):
+			return tracer.DetailRaw
+		case q.verbose != nil && !q.verbose.Has(abi, nr):
+			return tracer.DetailPlain
+		case q.abbrev != nil && !q.abbrev.Has(abi, nr):
+			return tracer.DetailFull
+		}
+		return tracer.DetailDefault
+	}
 }
 
 var statuses = []string{"successful", "failed", "unfinished", "unavailable", "detached"}
@@ -185,22 +208,25 @@ func (f *traceFlags) qualify(family []*syscalls.ABI) (*qualifiers, error) {
 				return nil, usagef("-e %s: ids of other pid namespaces are not shown yet; decode-pids=comm is", e)
 			}
 			f.out.comms = set["comm"]
-		case "abbrev", "a":
-			if value == "none" {
-				f.verbose = true
-			} else if _, err := probe.ParseSyscalls([]string{value}, family); err != nil {
-				return nil, err
-			}
-		case "verbose", "v":
-			if _, err := probe.ParseSyscalls([]string{value}, family); err != nil {
-				return nil, err
-			}
-		case "raw", "x":
+		case "abbrev", "a", "verbose", "v", "raw", "x":
 			sel, err := probe.ParseSyscalls([]string{value}, family)
 			if err != nil {
 				return nil, err
 			}
-			q.raw = sel
+			switch name[0] {
+			case 'a':
+				q.abbrev = sel
+			case 'v':
+				q.verbose = sel
+			default:
+				q.raw = sel
+			}
+		case "trace-fd", "trace-fds", "fd", "fds":
+			set, err := numberSet(value)
+			if err != nil {
+				return nil, err
+			}
+			q.fds = set
 		case "inject", "fault":
 			return nil, usagef("-e %s: sonde watches programs and does not change what their calls return; strace --%s does", e, name)
 		case "read", "reads", "r", "write", "writes", "w", "kvm":
@@ -240,6 +266,27 @@ func nameSet(value string, names []string, what string) (map[string]bool, error)
 		return inverse, nil
 	}
 	return set, nil
+}
+
+// numberSet reads a list of descriptors: "0,3", "!9", "all", "none".
+func numberSet(value string) (func(int) bool, error) {
+	list, not := strings.CutPrefix(value, "!")
+	set, all := make(map[int]bool), false
+	for _, item := range strings.Split(list, ",") {
+		switch item {
+		case "", "none":
+			continue
+		case "all":
+			all = true
+			continue
+		}
+		n, err := strconv.ParseUint(item, 10, 31)
+		if err != nil {
+			return nil, usagef("%s: not a descriptor; a number from 0 on is needed", item)
+		}
+		set[int(n)] = true
+	}
+	return func(fd int) bool { return (all || set[fd]) != not }, nil
 }
 
 func signalSet(value string) (map[int]bool, error) {
@@ -311,9 +358,10 @@ func (f *traceFlags) choose(arch string) (o tracer.Options, q *qualifiers, err e
 		o.Whole = true
 		o.Filter = and(o.Filter, func(e *event.Event) bool { return status[statusOf(e)] })
 	}
-	if len(f.out.paths) > 0 {
-		o.FDPaths = true
-		o.Filter = and(o.Filter, pathFilter(f.out.paths))
+	o.Detail, o.Limit, o.Comms = q.detail(), f.out.limit, f.out.comms
+	if len(f.out.paths) > 0 || q.fds != nil {
+		o.FDPaths = len(f.out.paths) > 0
+		o.Filter, o.FilterFull = and(o.Filter, fileFilter(f.out.paths, q.fds)), true
 		o.Whole = true
 	}
 	return o, q, nil
@@ -385,8 +433,8 @@ func statusOf(e *event.Event) string {
 	return "successful"
 }
 
-// pathFilter passes calls that name one of the files, by path or by descriptor.
-func pathFilter(paths []string) func(*event.Event) bool {
+// fileFilter passes calls that name one of the files, by path or by descriptor, or one of the descriptors.
+func fileFilter(paths []string, fds func(int) bool) func(*event.Event) bool {
 	set := make(map[string]bool)
 	for _, p := range paths {
 		set[p] = true
@@ -403,12 +451,20 @@ func pathFilter(paths []string) func(*event.Event) bool {
 		if e.Type != event.TypeSyscall {
 			return true
 		}
-		for _, tree := range []event.Tree{e.Args, e.RetTree} {
-			for i := range tree {
-				n := &tree[i]
-				if (n.Kind == event.KindString && n.Attr&event.AttrPath != 0 || n.Kind == event.KindFD) && set[string(n.Data)] {
+		first := 0
+		if e.Name == "symlink" || e.Name == "symlinkat" {
+			first = 1 // the text that the link holds names no file yet
+		}
+		for i := first; i < len(e.Args); i++ {
+			n := &e.Args[i]
+			switch {
+			case n.Kind == event.KindString && n.Attr&event.AttrPath != 0, n.Kind == event.KindFD:
+				if set[string(n.Data)] {
 					return true
 				}
+			}
+			if n.Kind == event.KindFD && fds != nil && int32(n.Num) >= 0 && fds(int(int32(n.Num))) {
+				return true
 			}
 		}
 		return false

@@ -44,6 +44,7 @@ const (
 type Options struct {
 	StrLimit int  // bytes of strings and buffers to show; 0 means 256
 	Abbrev   bool // leave out the less telling parts of structures (strace without -v)
+	Plain    bool // structures as addresses (strace -e verbose= without the call); strings and buffers stay
 }
 
 // Cx is one call being decoded. It is reused from call to call.
@@ -58,6 +59,8 @@ type Cx struct {
 	Pid  uint32
 	Tid  uint32
 	Note string // the return value's explanation, set by decoders: "Timeout", "left {…}"
+
+	Noted bool // there is an explanation although it is empty
 
 	Exited bool
 	// Memory as captured. EnterSeg is empty when the entry was not seen.
@@ -86,8 +89,16 @@ func (c *Cx) Ptr32() bool { return c.ABI.PtrSize == 4 }
 // Mem returns up to n captured bytes at addr; fewer when fewer were captured, with the errno of the read that failed (0:
 // nobody captured it). cut reports that the program had more.
 func (c *Cx) Mem(m Moment, addr uint64, n int) (data []byte, cut bool, errno uint16) {
-	data, flags, errno := c.mem(m, addr, n)
+	data, flags, errno := c.structMem(m, addr, n)
 	return data, flags&wire.SegCut != 0, errno
+}
+
+// structMem is mem for structures, of which nothing is there when they are to be addresses.
+func (c *Cx) structMem(m Moment, addr uint64, n int) (data []byte, flags, errno uint16) {
+	if c.Opt.Plain {
+		return nil, 0, 0
+	}
+	return c.mem(m, addr, n)
 }
 
 // mem is Mem with the flags of the segment; SegCut says that the program had more than n bytes too.
@@ -177,7 +188,8 @@ func (c *Cx) text(m Moment, addr uint64, limit int, attr event.Attr) {
 		c.Ptr(addr)
 		return
 	}
-	b, cut, errno := c.Mem(m, addr, 1<<20)
+	b, flags, errno := c.mem(m, addr, 1<<20)
+	cut := flags&wire.SegCut != 0
 	if b == nil {
 		c.Unreadable(addr, errno)
 		return

@@ -254,7 +254,7 @@ func (c *Cx) list(m Moment, addr, n uint64, size int, elem func(c *Cx, b []byte)
 	if c.Opt.Abbrev {
 		show = min(show, uint64(c.limit()))
 	}
-	b, flags, errno := c.mem(m, addr, int(min(n, show+1))*size)
+	b, flags, errno := c.structMem(m, addr, int(min(n, show+1))*size)
 	if len(b) < size {
 		c.Unreadable(addr, errno)
 		return

@@ -179,7 +179,7 @@ func (c *Cx) selectResult(left string) {
 		}
 		text = append(text, left...)
 	}
-	c.Note = string(text)
+	c.Note, c.Noted = string(text), true
 }
 
 // fdSets takes the three sets of select(2); the number of descriptors is rounded up to words.

@@ -22,6 +22,18 @@ func Raw(c *Cx) {
 	}
 }
 
+// RawArgs decodes a call of n arguments as words, whatever they mean (strace -e raw=).
+func RawArgs(n int) func(*Cx) {
+	return func(c *Cx) {
+		for i := range min(n, len(c.Arg)) {
+			c.Hex(c.Arg[i])
+		}
+	}
+}
+
+// RawRet shows a return value as a word.
+func RawRet(c *Cx) { c.Hex(uint64(c.Ret)) }
+
 func argOfType(p syscalls.Param) arg {
 	if strings.Contains(p.Type, "*") {
 		return aPtr
