@@ -19,7 +19,7 @@ func listCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, args []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(listSyscallsCommand())
+	cmd.AddCommand(listSyscallsCommand(), listFunctionsCommand())
 	return cmd
 }
 

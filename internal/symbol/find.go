@@ -23,12 +23,26 @@ type Func struct {
 	Sized     bool     // the table gives the size; else it lasts to the next function
 	IFunc     string   // the indirect function that may choose this at run time; Name is then the implementation's, empty when it has none
 	Stub      bool     // of the procedure linkage table: Name is the function that it jumps to
+
+	signature string
 }
 
 // Found is what a pattern selects in a file, by address, each address once.
 type Found struct {
 	Funcs []Func
 	Notes []string // what a user should know about the selection, a sentence each
+}
+
+// Spelling is the name by which Find selects this function: its signature, or its symbol when that is not mangled. Functions that
+// are spelled alike are selected together.
+func (fn *Func) Spelling() string {
+	switch {
+	case fn.Stub:
+		return fn.Name + "@plt"
+	case fn.Name == "":
+		return fn.IFunc
+	}
+	return fn.signature
 }
 
 // NotFoundError says that a file has no function of a name.
@@ -89,27 +103,31 @@ func (s *search) run() {
 		s.stubs()
 		return
 	}
-	if s.p.kind == exact {
-		for sym := range s.symbols() {
-			if s.p.raw(sym) {
-				s.add(sym)
-			}
-		}
-		if len(s.out.Funcs)+len(s.ifuncs) > 0 {
-			s.implementations()
+	// A pattern that is a name means that name: main.(*Server).Handle, operator*, parse(char*).
+	if s.p.kind != regex {
+		name := Exact(s.p.text)
+		if s.take(name.raw) || s.take(name.form()) || s.p.kind == exact {
 			return
 		}
 	}
-	must := s.p.literal()
-	for sym := range s.symbols() {
-		if s.p.kind != exact && (sym.Type == elf.STT_NOTYPE && sym.Bind == elf.STB_LOCAL || s.isCold(sym.Name)) {
-			continue
+	demangled := s.p.form()
+	s.take(func(sym objfile.Symbol) bool {
+		if sym.Type == elf.STT_NOTYPE && sym.Bind == elf.STB_LOCAL {
+			return false
 		}
-		if s.p.raw(sym) || Mangled(sym.Name) && strings.Contains(sym.Name, must) && s.p.demangled(sym.Name) {
+		return (s.p.raw(sym) || demangled(sym)) && !s.isCold(sym.Name)
+	})
+}
+
+// take adds the functions that match, and reports whether there were any.
+func (s *search) take(match func(objfile.Symbol) bool) bool {
+	for sym := range s.symbols() {
+		if match(sym) {
 			s.add(sym)
 		}
 	}
 	s.implementations()
+	return len(s.out.Funcs)+len(s.ifuncs) > 0
 }
 
 // symbols are the functions by every table of the file.
@@ -149,7 +167,7 @@ func (s *search) isCold(name string) bool {
 // raw compares the symbol as it stands in the table.
 func (p *Pattern) raw(s objfile.Symbol) bool {
 	if Mangled(s.Name) && !p.mangled {
-		return false
+		return p.kind == glob && p.glob == "*"
 	}
 	if p.kind == exact {
 		if !strings.HasPrefix(p.text, s.Name) {
@@ -164,10 +182,16 @@ func (p *Pattern) raw(s objfile.Symbol) bool {
 	return s.Version != "" && strings.Contains(p.text, "@") && p.matches(s.Name+"@"+s.Version)
 }
 
-// demangled compares the forms of a mangled name.
-func (p *Pattern) demangled(raw string) bool {
-	f := formsOf(raw)
-	return f.full != raw && (p.matches(f.name) || p.matches(f.signature) || f.full != f.signature && p.matches(f.full))
+// form compares the forms of a mangled name.
+func (p *Pattern) form() func(objfile.Symbol) bool {
+	must := p.literal()
+	return func(sym objfile.Symbol) bool {
+		if !Mangled(sym.Name) || !strings.Contains(sym.Name, must) {
+			return false
+		}
+		f := formsOf(sym.Name)
+		return f.full != sym.Name && (p.matches(f.name) || p.matches(f.signature) || f.full != f.signature && p.matches(f.full))
+	}
 }
 
 // notLiteral are words of demangled names that mangled ones write in other ways.
@@ -236,7 +260,8 @@ func (s *search) finish() {
 	}
 	for i := range s.out.Funcs {
 		fn := &s.out.Funcs[i]
-		fn.Demangled = Demangle(fn.Name)
+		names := formsOf(fn.Name)
+		fn.Demangled, fn.signature = names.full, names.signature
 		slices.Sort(fn.Aliases)
 		if fn.Size == 0 {
 			if t, ok := s.f.Funcs().Lookup(fn.Addr); ok {
@@ -253,9 +278,10 @@ func (s *search) finish() {
 func (s *search) stubs() {
 	p := s.p
 	p.text, p.glob = strings.TrimSuffix(p.text, "@plt"), strings.TrimSuffix(p.glob, "@plt")
+	demangled := p.form()
 	for _, st := range s.f.Stubs() {
 		s.any = true
-		if sym := (objfile.Symbol{Name: st.Name, Version: st.Version}); p.raw(sym) || Mangled(st.Name) && p.demangled(st.Name) {
+		if sym := (objfile.Symbol{Name: st.Name, Version: st.Version}); p.raw(sym) || demangled(sym) {
 			if off, ok := s.f.Offset(st.Addr); ok {
 				s.byAddr[st.Addr] = len(s.out.Funcs)
 				s.out.Funcs = append(s.out.Funcs, Func{Name: st.Name, Version: st.Version, Addr: st.Addr, Off: off, Size: st.Size, Sized: true, Stub: true})
@@ -376,6 +402,15 @@ func likeness(want, name string) int {
 func distance(a, b string, most int) int {
 	if len(a)-len(b) > most || len(b)-len(a) > most || len(a) > 200 {
 		return -1
+	}
+	if len(a) == len(b) { // two letters in the wrong order are one fault
+		i := 0
+		for i < len(a) && a[i] == b[i] {
+			i++
+		}
+		if i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:] {
+			return 1
+		}
 	}
 	row := make([]int, len(b)+1)
 	for j := range row {

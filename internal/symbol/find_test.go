@@ -120,12 +120,14 @@ func TestFindOverloads(t *testing.T) {
 		{Exact("tmax<int>(int, int)"), "int tmax<int>(int, int)"},
 		{Exact("int tmax<int>(int, int)"), "int tmax<int>(int, int)"},
 		{Exact("tmax"), ""},
-		{Glob("fun"), "fun fun(int)"},
+		{Glob("fun"), "fun"},
 		{Glob("fun*"), "fun fun(int) fun2(int, char const*) function()"},
 		{Glob("*::fun"), "Foo::fun() deep::er::Bar::fun()"},
 		{Glob("Foo::*"), "Foo::Foo() Foo::fun() Foo::get(int) const Foo::operator bool() Foo::operator[](int) Foo::run() Foo::~Foo()"},
 		{Glob("tmax<*>"), "double tmax<double>(double, double) int tmax<int>(int, int)"},
 		{Glob("tmax*"), "double tmax<double>(double, double) int tmax<int>(int, int)"},
+		{Glob("deep::er::parse(char*)"), "deep::er::parse(char*)"},
+		{Glob("Foo::operator[]"), "Foo::operator[](int)"},
 		{Glob("Foo::operator[]*"), "Foo::operator[](int)"},
 		{Glob("Foo::[gr]*"), "Foo::get(int) const Foo::run()"},
 		{Glob("Foo::?un"), "Foo::fun() Foo::run()"},
@@ -138,7 +140,17 @@ func TestFindOverloads(t *testing.T) {
 			t.Errorf("%v: got %q, want %q", test.p, got, test.want)
 		}
 	}
-	for pattern, near := range map[string]string{"functoin": "function()", "foo::fun": "Foo::fun()", "run": "Foo::run()", "tmax": "tmax<int>(int, int)"} {
+	all, err := Find(f, Glob("*"))
+	if err != nil || len(all.Funcs) < 20 {
+		t.Fatal(all, err)
+	}
+	for _, fn := range all.Funcs {
+		found, err := Find(f, Exact(fn.Spelling()))
+		if err != nil || !slices.ContainsFunc(found.Funcs, func(x Func) bool { return x.Addr == fn.Addr }) {
+			t.Errorf("%s is listed, and selects %v, %v", fn.Spelling(), found.Funcs, err)
+		}
+	}
+	for pattern, near := range map[string]string{"functoin": "function()", "fnu2": "fun2(int, char const*)", "foo::fun": "Foo::fun()", "run": "Foo::run()", "tmax": "tmax<int>(int, int)"} {
 		var not *NotFoundError
 		if _, err := Find(f, Exact(pattern)); !errors.As(err, &not) || !slices.Contains(not.Near, near) {
 			t.Errorf("%s: %v, and %s is near", pattern, err, near)

@@ -36,7 +36,7 @@ func Exact(name string) Pattern {
 }
 
 // Glob is a pattern with the wildcards of a shell, * ? [a-z] [!a-z], over the whole of a name. A * also takes "::", and "/".
-// A [ that nothing closes, and one behind "operator", stands for itself.
+// When the text is itself the name of a function, only that is meant: operator*, main.(*Server).Handle.
 func Glob(pattern string) Pattern {
 	return Pattern{kind: glob, text: pattern, glob: squeeze(pattern), mangled: hasMangling(pattern)}
 }
@@ -59,7 +59,7 @@ func (p Pattern) String() string {
 	return p.text
 }
 
-// text reports whether one form of a name matches.
+// matches reports whether one form of a name matches.
 func (p *Pattern) matches(form string) bool {
 	switch p.kind {
 	case exact:
@@ -68,20 +68,6 @@ func (p *Pattern) matches(form string) bool {
 		return matchGlob(p.glob, squeeze(form))
 	}
 	return p.re.MatchString(form)
-}
-
-// first gives the bytes that a matching form must begin with.
-func (p *Pattern) prefix() string {
-	switch p.kind {
-	case exact:
-		return p.glob
-	case glob:
-		if i := strings.IndexAny(p.glob, "*?["); i >= 0 {
-			return p.glob[:i]
-		}
-		return p.glob
-	}
-	return ""
 }
 
 // matchGlob is linear in the length of the name for each star: the last star alone is tried again.

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestListFunctions: each line that is listed selects its function when it is given back as a pattern.
+func TestListFunctions(t *testing.T) {
+	dir := t.TempDir()
+	src := filepath.Join(dir, "p.cc")
+	code := "extern \"C\" void fun() {}\nvoid fun(int) {}\nvoid function() {}\nstruct Foo { void fun(); };\nvoid Foo::fun() {}\ntemplate <class T> T tmax(T a, T b) { return a > b ? a : b; }\n" +
+		"template int tmax<int>(int, int);\ntemplate double tmax<double>(double, double);\nint main() {}\n"
+	if err := os.WriteFile(src, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "p")
+	if out, err := exec.Command("g++", "-o", path, src).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	list := func(arg ...string) []string {
+		o := finish(t, sondeCommand(t, append([]string{"list", "functions", path}, arg...)...), "")
+		if o.code != 0 {
+			t.Fatalf("%q: status %d: %s", arg, o.code, o.stderr)
+		}
+		return strings.Split(strings.TrimSuffix(o.stdout, "\n"), "\n")
+	}
+	all := list()
+	for _, want := range []string{"fun", "'fun(int)'", "'function()'", "'Foo::fun()'", "'tmax<int>(int, int)'", "'tmax<double>(double, double)'", "main"} {
+		if !slices.Contains(all, path+":"+want) {
+			t.Errorf("%s is not listed in %q", want, all)
+		}
+	}
+	for _, line := range all {
+		name := strings.Trim(strings.TrimPrefix(line, path+":"), "'")
+		if got := list(name); len(got) != 1 || got[0] != line {
+			t.Errorf("%s selects %q", name, got)
+		}
+	}
+	if got := list("tmax<*>"); len(got) != 2 {
+		t.Errorf("tmax<*>: %q", got)
+	}
+	o := finish(t, sondeCommand(t, "list", "functions", path, "functoin"), "")
+	if o.code == 0 || !strings.Contains(o.stderr, "did you mean function()?") {
+		t.Errorf("a wrong name: status %d, %q", o.code, o.stderr)
+	}
+}
