@@ -81,6 +81,9 @@ func (m *merger) next(deadline time.Time, final bool) (batch []wire.Record, hori
 	return m.order(horizon, final), horizon, read, nil
 }
 
+// holds reports whether records are held back.
+func (m *merger) holds() bool { return len(m.held[m.turn]) > 0 }
+
 // first cuts the first record off b; ok is false at the end and where the bytes are no record.
 func (m *merger) first(b []byte) (r wire.Record, rest []byte, ok bool) {
 	if len(b) < 4 {

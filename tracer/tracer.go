@@ -403,7 +403,11 @@ func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
 	flushed := true
 	for {
 		begin := time.Now()
-		batch, horizon, read, err := s.merge.next(begin.Add(idle), false)
+		wait := idle
+		if s.merge.holds() {
+			wait = window // what is held back is to be shown when its time has come
+		}
+		batch, horizon, read, err := s.merge.next(begin.Add(wait), false)
 		if err != nil {
 			return err
 		}

@@ -1,3 +1,5 @@
+//go:build man
+
 package main
 
 import (
@@ -7,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 )
+
+// The verb is in builds with the tag man only (make docs): its libraries would cost every start of sonde milliseconds.
+func init() { extraVerbs = append(extraVerbs, manCommand()) }
 
 // manCommand writes the man pages from the same texts as --help.
 func manCommand() *cobra.Command {

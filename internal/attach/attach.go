@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -102,14 +103,11 @@ func describeKernel(files, sockets bool) (bpfgen.Kernel, error) {
 		return k, err
 	}
 	defer release()
-	s, err := scanBTF(raw)
-	if err != nil {
-		return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
-	}
 	type member struct {
 		dst            *int
 		within, member string
 	}
+	var threadInfo int
 	list := []member{
 		{&k.Task.Pid, "task_struct", "pid"}, {&k.Task.Tgid, "task_struct", "tgid"},
 		{&k.Task.ExitCode, "task_struct", "exit_code"}, {&k.Task.Signal, "task_struct", "signal"},
@@ -133,22 +131,24 @@ func describeKernel(files, sockets bool) (bpfgen.Kernel, error) {
 			{&f.Sk, "socket", "sk"}, {&f.Family, "sock_common", "skc_family"}, {&f.SockType, "sock", "sk_type"}, {&f.SockProto, "sock", "sk_protocol"},
 		}...)
 	}
+	if k.Arch == "amd64" {
+		list = append(list, member{&threadInfo, "task_struct", "thread_info"}, member{&k.Task.Status, "thread_info", "status"})
+	}
+	var names []string
+	for _, m := range list {
+		if !slices.Contains(names, m.within) {
+			names = append(names, m.within)
+		}
+	}
+	s, err := scanBTF(raw, names...)
+	if err != nil {
+		return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
+	}
 	for _, m := range list {
 		if *m.dst, err = s.member(m.within, m.member); err != nil {
 			return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
 		}
 	}
-	if k.Arch == "amd64" {
-		info, err := s.member("task_struct", "thread_info")
-		if err != nil {
-			return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
-		}
-		status, err := s.member("thread_info", "status")
-		if err != nil {
-			return k, fmt.Errorf("reading the kernel's types from %s: %w", btfPath, err)
-		}
-		k.Task.Status = info + status
-	}
-	k.Atomics = probeAtomics() == nil
+	k.Task.Status += threadInfo
 	return k, nil
 }

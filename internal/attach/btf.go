@@ -51,14 +51,18 @@ var btfTail = [...]struct{ once, each int }{
 // types costs as much as a whole short trace.
 type btfScan struct {
 	types, strings []byte
-	offsets        []uint32          // offset of type id-1 in types
-	found          map[string]uint32 // ids of structures that were asked for
+	sparse         []uint32          // offset in types of every btfStride-th type
+	count          int               // number of types
+	found          map[string]uint32 // offset of structures that were asked for
 }
+
+// btfStride keeps the index small: touching memory for it costs more than walking over a few types.
+const btfStride = 64
 
 var errBTF = errors.New("malformed BTF")
 
-// scanBTF indexes raw BTF, little-endian.
-func scanBTF(raw []byte) (*btfScan, error) {
+// scanBTF indexes raw BTF, little-endian, and finds the named structures.
+func scanBTF(raw []byte, structures ...string) (*btfScan, error) {
 	if len(raw) < btfHeaderSize || binary.LittleEndian.Uint16(raw) != btfMagic {
 		return nil, fmt.Errorf("%w: no header", errBTF)
 	}
@@ -70,23 +74,38 @@ func scanBTF(raw []byte) (*btfScan, error) {
 		return nil, fmt.Errorf("%w: a section ends behind the data", errBTF)
 	}
 	s := &btfScan{types: raw[types:typesEnd], strings: raw[strs:strsEnd], found: make(map[string]uint32)}
-	s.offsets = make([]uint32, 0, min(len(s.types)/24, 1<<20))
-	for off := 0; off < len(s.types); {
-		if len(s.types)-off < btfTypeSize {
-			return nil, fmt.Errorf("%w: type %d is cut", errBTF, len(s.offsets)+1)
+	s.sparse = make([]uint32, 0, min(len(s.types)/24/btfStride+1, 1<<16))
+	wanted := make(map[uint32]string, len(structures))
+	for _, name := range structures {
+		if at, ok := s.name(name); ok {
+			wanted[at] = name
 		}
-		s.offsets = append(s.offsets, uint32(off))
+	}
+	for off := 0; off < len(s.types); s.count++ {
+		if len(s.types)-off < btfTypeSize {
+			return nil, fmt.Errorf("%w: type %d is cut", errBTF, s.count+1)
+		}
+		if s.count%btfStride == 0 {
+			s.sparse = append(s.sparse, uint32(off))
+		}
 		info := binary.LittleEndian.Uint32(s.types[off+4:])
 		kind, vlen := info>>24&0x1f, int(info&0xffff)
 		if kind == 0 || kind > btfEnum64 {
-			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, len(s.offsets), kind)
+			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, s.count+1, kind)
+		}
+		if kind == btfStruct {
+			if name, ok := wanted[binary.LittleEndian.Uint32(s.types[off:])]; ok {
+				if _, again := s.found[name]; !again {
+					s.found[name] = uint32(off)
+				}
+			}
 		}
 		if int(kind) < len(btfTail) {
 			off += btfTail[kind].once + btfTail[kind].each*vlen
 		}
 		off += btfTypeSize
 		if off > len(s.types) {
-			return nil, fmt.Errorf("%w: type %d is cut", errBTF, len(s.offsets))
+			return nil, fmt.Errorf("%w: type %d is cut", errBTF, s.count+1)
 		}
 	}
 	return s, nil
@@ -98,45 +117,47 @@ func (s *btfScan) name(name string) (uint32, bool) {
 	return uint32(i + 1), i >= 0
 }
 
-// structure returns the id of a structure by name.
-func (s *btfScan) structure(name string) (id uint32, ok bool) {
-	if id, ok := s.found[name]; ok {
-		return id, true
+// next is the offset of the type behind the one at off, which scanBTF has checked.
+func (s *btfScan) next(off int) int {
+	info := binary.LittleEndian.Uint32(s.types[off+4:])
+	if kind := int(info >> 24 & 0x1f); kind < len(btfTail) {
+		off += btfTail[kind].once + btfTail[kind].each*int(info&0xffff)
 	}
-	want, ok := s.name(name)
-	if !ok {
+	return off + btfTypeSize
+}
+
+// offset is where type id stands; ok is false for one that does not exist.
+func (s *btfScan) offset(id uint32) (off int, ok bool) {
+	if id == 0 || int64(id) > int64(s.count) {
 		return 0, false
 	}
-	for i, off := range s.offsets {
-		if binary.LittleEndian.Uint32(s.types[off:]) == want && s.types[off+7]&0x1f == btfStruct {
-			s.found[name] = uint32(i + 1)
-			return uint32(i + 1), true
-		}
+	off = int(s.sparse[(id-1)/btfStride])
+	for range (id - 1) % btfStride {
+		off = s.next(off)
 	}
-	return 0, false
+	return off, true
 }
 
 // member returns the offset in bytes of a member of a structure, also of one inside anonymous members.
 func (s *btfScan) member(structure, member string) (int, error) {
-	id, ok := s.structure(structure)
+	at, ok := s.found[structure]
 	if !ok {
 		return 0, fmt.Errorf("the kernel's BTF has no struct %s", structure)
 	}
 	want, ok := s.name(member)
 	if ok {
-		if bits, found := s.find(id, want, 0); found {
+		if bits, found := s.find(int(at), want, 0); found {
 			return int(bits / 8), nil
 		}
 	}
 	return 0, fmt.Errorf("struct %s of the kernel's BTF has no member %s", structure, member)
 }
 
-// find looks for a member by the offset of its name; depth bounds malformed cycles of anonymous members.
-func (s *btfScan) find(id, name uint32, depth int) (bits uint32, ok bool) {
-	if id == 0 || int(id) > len(s.offsets) || depth > 8 {
+// find looks in the structure at off for a member by the offset of its name; depth bounds malformed cycles of anonymous members.
+func (s *btfScan) find(off int, name uint32, depth int) (bits uint32, ok bool) {
+	if depth > 8 {
 		return 0, false
 	}
-	off := int(s.offsets[id-1])
 	info := binary.LittleEndian.Uint32(s.types[off+4:])
 	if kind := info >> 24 & 0x1f; kind != btfStruct && kind != btfUnion {
 		return 0, false
@@ -151,8 +172,10 @@ func (s *btfScan) find(id, name uint32, depth int) (bits uint32, ok bool) {
 		case name:
 			return at, true
 		case 0:
-			if inner, ok := s.find(binary.LittleEndian.Uint32(m[4:]), name, depth+1); ok {
-				return at + inner, true
+			if in, ok := s.offset(binary.LittleEndian.Uint32(m[4:])); ok {
+				if inner, ok := s.find(in, name, depth+1); ok {
+					return at + inner, true
+				}
 			}
 		}
 	}

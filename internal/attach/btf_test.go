@@ -14,7 +14,7 @@ func TestScanAgrees(t *testing.T) {
 		t.Skip("needs kernel BTF:", err)
 	}
 	defer release()
-	s, err := scanBTF(raw)
+	s, err := scanBTF(raw, "task_struct", "signal_struct", "thread_info", "file", "dentry", "sk_buff", "no_such_struct")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func BenchmarkScan(b *testing.B) {
 		if err != nil {
 			b.Skip(err)
 		}
-		s, err := scanBTF(raw)
+		s, err := scanBTF(raw, "task_struct")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func FuzzScan(f *testing.F) {
 	}
 	f.Add([]byte("\x9f\xeb\x01\x00\x18\x00\x00\x00\x00\x00\x00\x00\x18\x00\x00\x00\x18\x00\x00\x00\x06\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x04\x04\x00\x00\x00\x03\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00a\x00b\x00\x00"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		s, err := scanBTF(raw)
+		s, err := scanBTF(raw, "task_struct", "a")
 		if err != nil {
 			return
 		}

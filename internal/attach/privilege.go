@@ -30,15 +30,15 @@ func whyNotPermitted() string {
 	return "a security module, a container or a seccomp filter forbids it"
 }
 
-// raiseMemlock lifts RLIMIT_MEMLOCK on kernels that count BPF memory against it (before 5.11). The function that it
-// returns restores the limit.
+// raiseMemlock lifts RLIMIT_MEMLOCK, for kernels that count BPF memory against it (before 5.11). The function that it returns
+// restores the limit.
 func raiseMemlock() (restore func(), err error) {
 	nothing := func() {}
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &old); err != nil {
 		return nothing, fmt.Errorf("reading RLIMIT_MEMLOCK: %w", err)
 	}
-	if old.Cur == unix.RLIM_INFINITY || !chargesMemlock() {
+	if old.Cur == unix.RLIM_INFINITY {
 		return nothing, nil
 	}
 	want := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}

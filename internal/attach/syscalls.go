@@ -92,6 +92,7 @@ type Counters struct {
 // Syscalls is a set of loaded programs and their maps. Its methods may be called from several goroutines.
 type Syscalls struct {
 	opt    SyscallOptions
+	has    ability
 	maps   map[string]*ebpf.Map
 	entry  *ebpf.Program
 	exit   *ebpf.Program
@@ -121,15 +122,45 @@ const (
 	sideRing    = 1 << 20
 	maxRing     = 1 << 30
 	maxStrLimit = 65536
-	maxProcs    = 16384 // processes followed at one time, where the map is filled when it is made, which takes 0.13 µs each
+	maxProcs    = 16384 // processes followed at one time, where the map is filled when it is made
 	manyProcs   = 1 << 16
 	maxStates   = 16384 // calls under way, where the filter needs to remember each
 	maxLosers   = 4096  // threads whose losses are counted by thread
 	fewStates   = 4096  // elsewhere only execs and the calls that something went wrong with
 )
 
+// ability is what the programs may rely on, beyond Linux 5.10.
+type ability struct {
+	atomics bool // fetching atomics: Linux 5.12
+	grow    bool // maps that take memory as they grow: see growsInTracing
+	free    bool // BPF memory does not count against RLIMIT_MEMLOCK: see chargesMemlock
+}
+
 // OpenSyscalls creates the maps and loads the programs of o. Nothing is attached yet. On error nothing is left behind.
-func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
+//
+// It first tries as if the kernel could do all: each thing that is asked for costs the loading of a program, and with that a
+// good part of what a short trace takes.
+func OpenSyscalls(o SyscallOptions) (*Syscalls, error) {
+	recent := ability{true, true, true}
+	s, err := openSyscalls(o, recent)
+	if err == nil {
+		return s, nil
+	}
+	has := ability{atomics: probeAtomics() == nil, grow: growsInTracing(), free: !chargesMemlock()}
+	if has == recent {
+		return nil, err
+	}
+	if !has.free {
+		restore, err := raiseMemlock()
+		if err != nil {
+			return nil, err
+		}
+		defer restore()
+	}
+	return openSyscalls(o, has)
+}
+
+func openSyscalls(o SyscallOptions, has ability) (_ *Syscalls, err error) {
 	if o.StrLimit == 0 {
 		o.StrLimit = 256
 	}
@@ -149,12 +180,7 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("counting CPUs: %w", err)
 	}
-	restore, err := raiseMemlock()
-	if err != nil {
-		return nil, err
-	}
-	defer restore()
-	s := &Syscalls{opt: o, maps: make(map[string]*ebpf.Map), cpus: cpus}
+	s := &Syscalls{opt: o, has: has, maps: make(map[string]*ebpf.Map), cpus: cpus}
 	defer func() {
 		if err != nil {
 			s.Close()
@@ -174,6 +200,7 @@ func OpenSyscalls(o SyscallOptions) (_ *Syscalls, err error) {
 	go func() {
 		var err error
 		gen.Kernel, err = describeKernel(o.FDPaths, wantSockets(o.Calls))
+		gen.Kernel.Atomics = has.atomics
 		described <- err
 	}()
 	scratch := scratchFor(bpfgen.ScratchSize(plan.shapes, o.StrLimit), o.Probes, o.StrLimit)
@@ -220,7 +247,6 @@ func (s *Syscalls) makeMaps(t *bpfgen.Target, scratch, cpus int) error {
 		{Name: bpfgen.MapSide, Type: ebpf.RingBuf, MaxEntries: sideRing},
 		{Name: bpfgen.MapScratch, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(scratch), MaxEntries: uint32(cpus * bpfgen.Slots)},
 		{Name: bpfgen.MapStats, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.StatsSize, MaxEntries: uint32(cpus)},
-		{Name: bpfgen.MapLost, Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxLosers},
 		{Name: bpfgen.MapTable, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.TableSize, MaxEntries: 1},
 		{Name: bpfgen.MapControl, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.ControlSize, MaxEntries: 1},
 		{Name: bpfgen.MapProgs, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 4096},
@@ -229,12 +255,21 @@ func (s *Syscalls) makeMaps(t *bpfgen.Target, scratch, cpus int) error {
 	if t.Unstable() {
 		states = maxStates
 	}
-	specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapState, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: states})
+	// Filling maps when they are made takes 0.13 µs an element. Where every call has its element that is well spent.
+	seldom := uint32(0)
+	if s.has.grow {
+		seldom = unix.BPF_F_NO_PREALLOC
+	}
+	state := ebpf.MapSpec{Name: bpfgen.MapState, Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: states}
+	if !t.Unstable() {
+		state.Flags = seldom
+	}
+	specs = append(specs, state, ebpf.MapSpec{Name: bpfgen.MapLost, Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxLosers, Flags: seldom})
 	if keeps(s.opt.Probes) {
 		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapCalls, Type: ebpf.LRUHash, KeySize: bpfgen.CallKeySize, ValueSize: bpfgen.KeptSize, MaxEntries: maxStates})
 	}
 	follow := ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: maxProcs}
-	if growsInTracing() {
+	if s.has.grow {
 		follow.MaxEntries, follow.Flags = manyProcs, unix.BPF_F_NO_PREALLOC
 	}
 	if t.Procs {
