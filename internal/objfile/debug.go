@@ -2,6 +2,7 @@ package objfile
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/hex"
 	"errors"
@@ -68,8 +69,8 @@ func (f *File) debugCandidates() (list []candidate) {
 	}
 	link, sum, linked := f.debugLink()
 	dir, base := "", ""
-	if f.Path != "" {
-		if abs, err := filepath.Abs(f.Path); err == nil {
+	if path := cmp.Or(f.opt.RealPath, f.Path); path != "" {
+		if abs, err := filepath.Abs(path); err == nil {
 			dir, base = filepath.Split(abs)
 		}
 	}

@@ -184,7 +184,12 @@ func (t *symtab) each() iter.Seq2[int, Symbol] {
 				continue
 			}
 			sym := t.symbol(s, name)
-			sym.Version, sym.Hidden = versions.of(i)
+			if at := strings.IndexByte(name, '@'); at > 0 && !t.dynamic { // the linker leaves versions in the names
+				sym.Name, sym.Version = name[:at], strings.TrimLeft(name[at:], "@")
+				sym.Hidden = !strings.HasPrefix(name[at:], "@@")
+			} else {
+				sym.Version, sym.Hidden = versions.of(i)
+			}
 			if !yield(i, sym) {
 				return
 			}
@@ -343,7 +348,8 @@ func (t *Funcs) at(i int) Symbol {
 		return Symbol{Addr: t.base + uint64(r.addr), Size: uint64(r.size)}
 	}
 	raw := tab.decode(b)
-	s := tab.symbol(raw, tab.name(raw.name))
+	name, _, _ := strings.Cut(tab.name(raw.name), "@")
+	s := tab.symbol(raw, name)
 	s.Addr, s.Size = t.base+uint64(r.addr), uint64(r.size)
 	return s
 }

@@ -55,6 +55,8 @@ type Options struct {
 	// Root is the root directory of the process that has the file mapped, as /proc/PID/root; its places are searched before
 	// ours.
 	Root string
+	// RealPath is where the file stands, when it was opened by another way: debug files are searched from there.
+	RealPath string
 }
 
 // Symbol is a name of an address.

@@ -173,7 +173,7 @@ func TestFindEqualsNM(t *testing.T) {
 			n++
 			name := strings.Replace(m[3], "@@", "@", 1)
 			found, err := Find(f, Exact(name))
-			if err != nil || len(found.Funcs) != 1 || strings.TrimLeft(m[1], "0") != strings.TrimPrefix(hex(found.Funcs[0].Addr), "0x") {
+			if err != nil || len(found.Funcs) != 1 || strings.TrimLeft(m[1], "0") != strings.TrimPrefix(hexa(found.Funcs[0].Addr), "0x") {
 				t.Errorf("%s %s: %+v, %v; nm says %s", path, name, found.Funcs, err, m[1])
 			}
 		}
@@ -261,7 +261,7 @@ func TestFindStubs(t *testing.T) {
 		for _, m := range regexp.MustCompile(`(?m)^0*([0-9a-f]+) <(\w+)@plt>:`).FindAllStringSubmatch(run(t, "objdump", "-d", path), -1) {
 			n++
 			found, err := Find(f, Exact(m[2]+"@plt"))
-			if err != nil || !slices.ContainsFunc(found.Funcs, func(fn Func) bool { return fn.Stub && hex(fn.Addr) == "0x"+m[1] }) {
+			if err != nil || !slices.ContainsFunc(found.Funcs, func(fn Func) bool { return fn.Stub && hexa(fn.Addr) == "0x"+m[1] }) {
 				t.Errorf("%v: %s@plt at %s: %+v, %v", flags, m[2], m[1], found.Funcs, err)
 			}
 		}
@@ -320,4 +320,4 @@ func TestMatchGlob(t *testing.T) {
 	}
 }
 
-func hex(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }
+func hexa(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }

@@ -273,7 +273,7 @@ func (t *GoTable) frames(pc uint64, out []goFrame) []goFrame {
 	where := func(pc uint64) (string, int) {
 		file := t.value(t.at(rec+20), fn.Entry, pc)
 		line := t.value(t.at(rec+24), fn.Entry, pc)
-		return t.file(t.at(rec+32), file), int(line)
+		return t.file(t.at(rec+32), file), max(int(line), 0) // padding has none
 	}
 	if nPCData > goPCDataInline && nPCData < 64 && nFuncData > goFuncDataTrees && t.rodata != nil {
 		table := t.at(rec + 44 + 4*goPCDataInline)
