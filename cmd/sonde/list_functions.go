@@ -16,57 +16,121 @@ import (
 func listFunctionsCommand() *cobra.Command {
 	var long, stubs bool
 	var debug []string
+	var pid uint32
 	cmd := &cobra.Command{
-		Use:   "functions FILE [PATTERN...]",
+		Use:   "functions {FILE | -p PID} [PATTERN...]",
 		Short: "functions of a program or library; each line is valid for -e",
 		Long: `functions lists the functions of an ELF file by address, as its symbol tables, its debug file or Go's line table name them.
 A PATTERN selects by name: exact, with the wildcards * ? [a-z], or a regular expression between slashes. C++ and Rust names are
 compared as they are in the source, with and without parameters.`,
 		Example: `  sonde list functions /lib/x86_64-linux-gnu/libc.so.6 'open*'
   sonde list functions ./app '*::fun'
+  sonde list functions -p 1234 malloc
   sonde list functions -l ./app '/^main\./'`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			w := bufio.NewWriter(cmd.OutOrStdout())
+			defer w.Flush()
+			l := functionLister{w: w, errs: cmd.ErrOrStderr(), long: long, stubs: stubs}
+			if pid != 0 {
+				return l.process(pid, args, debug)
+			}
+			if len(args) == 0 {
+				return usagef("list functions: a FILE, or -p PID, is needed")
+			}
 			f, err := objfile.OpenWithOptions(args[0], objfile.Options{DebugDirs: debug})
 			if err != nil {
 				return fmt.Errorf("functions: %w", err)
 			}
 			defer f.Close()
-			patterns := args[1:]
-			if len(patterns) == 0 {
-				patterns = []string{"*"}
-				if stubs {
-					patterns = append(patterns, "*@plt")
-				}
-			}
-			w := bufio.NewWriter(cmd.OutOrStdout())
-			for _, text := range patterns {
-				p, err := functionPattern(text)
-				if err != nil {
-					return usagef("%v", err)
-				}
-				found, err := symbol.Find(f, p)
-				var none *symbol.NotFoundError
-				if errors.As(err, &none) && len(args) == 1 {
-					continue
-				} else if err != nil {
-					w.Flush()
-					return err
-				}
-				if len(args) > 1 {
-					for _, n := range found.Notes {
-						fmt.Fprintln(cmd.ErrOrStderr(), "sonde:", n)
-					}
-				}
-				listFunctions(w, args[0], found.Funcs, long)
-			}
-			return w.Flush()
+			return l.file(f, args[0], args[1:])
 		},
 	}
+	cmd.Flags().Uint32VarP(&pid, "attach", "p", 0, "list those of the files that process `PID` has mapped")
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "with address, offset in the file, size, symbol and other names")
 	cmd.Flags().BoolVar(&stubs, "plt", false, "with the calls into libraries, as NAME@plt")
 	cmd.Flags().StringArrayVar(&debug, "debuginfo", nil, "look for debug files in `DIR` first; repeatable")
 	return cmd
+}
+
+type functionLister struct {
+	w, errs     io.Writer
+	long, stubs bool
+}
+
+// file lists the functions of f that the patterns select, all without patterns. object is how the user calls it.
+func (l *functionLister) file(f *objfile.File, object string, patterns []string) error {
+	all := len(patterns) == 0
+	if all {
+		patterns = []string{"*"}
+		if l.stubs {
+			patterns = append(patterns, "*@plt")
+		}
+	}
+	for _, text := range patterns {
+		p, err := functionPattern(text)
+		if err != nil {
+			return usagef("%v", err)
+		}
+		found, err := symbol.Find(f, p)
+		var none *symbol.NotFoundError
+		if errors.As(err, &none) && all {
+			continue
+		} else if err != nil {
+			return err
+		}
+		for _, n := range found.Notes {
+			if !all {
+				fmt.Fprintln(l.errs, "sonde:", n)
+			}
+		}
+		listFunctions(l.w, object, found.Funcs, l.long)
+	}
+	return nil
+}
+
+// process lists the functions of each file that a process has mapped as code. A pattern need not be in each of them.
+func (l *functionLister) process(pid uint32, patterns, debug []string) error {
+	maps, err := symbol.ReadMaps(int(pid))
+	if err != nil {
+		return fmt.Errorf("functions of process %d: %w", pid, err)
+	}
+	r := symbol.New(symbol.Options{DebugDirs: debug})
+	seen := map[*symbol.Module]bool{}
+	found, failed := false, error(nil)
+	for _, m := range maps {
+		if !m.Exec {
+			continue
+		}
+		mod, err := r.Mapped(pid, m)
+		if errors.Is(err, symbol.ErrNoFile) {
+			continue
+		} else if err != nil {
+			fmt.Fprintf(l.errs, "sonde: %s: %v\n", m.Path, err)
+			continue
+		}
+		if seen[mod] {
+			continue
+		}
+		seen[mod] = true
+		err = l.file(mod.File, mod.Name, patterns)
+		var none *symbol.NotFoundError
+		switch {
+		case err == nil:
+			found = true
+		case errors.Is(err, symbol.ErrNoSymbols):
+			fmt.Fprintf(l.errs, "sonde: %v\n", err)
+		case errors.As(err, &none):
+			if failed == nil || len(none.Near) > 0 {
+				failed = err
+			}
+		default:
+			return err
+		}
+	}
+	if !found && failed != nil {
+		return failed
+	}
+	return nil
 }
 
 func functionPattern(text string) (symbol.Pattern, error) {

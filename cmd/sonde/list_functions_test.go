@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -47,5 +48,20 @@ func TestListFunctions(t *testing.T) {
 	o := finish(t, sondeCommand(t, "list", "functions", path, "functoin"), "")
 	if o.code == 0 || !strings.Contains(o.stderr, "did you mean function()?") {
 		t.Errorf("a wrong name: status %d, %q", o.code, o.stderr)
+	}
+}
+
+// TestListFunctionsOfProcess: of the files that it has mapped, by the paths that probes take.
+func TestListFunctionsOfProcess(t *testing.T) {
+	o := finish(t, sondeCommand(t, "list", "functions", "-p", strconv.Itoa(os.Getpid()), "main.TestListFunctionsOfProcess"), "")
+	if self, err := os.Executable(); err != nil || o.code == 0 || !strings.Contains(o.stderr, self+": no function") {
+		t.Errorf("a name that is not there: status %d, %q, %v", o.code, o.stderr, err)
+	}
+	o = finish(t, sondeCommand(t, "list", "functions", "-p", strconv.Itoa(os.Getpid()), "*.TestListFunctionsOfProcess"), "")
+	if o.code != 0 || !strings.Contains(o.stdout, "cmd/sonde.TestListFunctionsOfProcess'") {
+		t.Errorf("status %d, %q, %q", o.code, o.stdout, o.stderr)
+	}
+	if o = finish(t, sondeCommand(t, "list", "functions"), ""); o.code != 2 {
+		t.Errorf("without a file: status %d, %q", o.code, o.stderr)
 	}
 }

@@ -82,27 +82,54 @@ func Open(path string) (*File, error) { return OpenWithOptions(path, Options{}) 
 
 // OpenWithOptions is [Open] with other places of debug files.
 func OpenWithOptions(path string, opt Options) (*File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in the place of a file must not stop us
+	f, id, err := openFile(path)
 	if err != nil {
 		return nil, err
+	}
+	o, err := New(f, id.Size, path)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	o.ID, o.close, o.opt = id, f.Close, opt
+	return o, nil
+}
+
+// OpenMember opens the ELF file of size bytes that begins at an offset of the file at path, as libraries in archives do.
+func OpenMember(path string, off, size int64, opt Options) (*File, error) {
+	f, id, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if off < 0 || size < 0 || off > id.Size || size > id.Size-off {
+		f.Close()
+		return nil, fmt.Errorf("%s: %d bytes at %d lie outside the file", path, size, off)
+	}
+	o, err := New(io.NewSectionReader(f, off, size), size, path)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	o.ID, o.close, o.opt = id, f.Close, opt
+	return o, nil
+}
+
+// openFile opens a regular file.
+func openFile(path string) (*os.File, ID, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in the place of a file must not stop us
+	if err != nil {
+		return nil, ID{}, err
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, ID{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		f.Close()
-		return nil, fmt.Errorf("%s: not a regular file", path)
+		return nil, ID{}, fmt.Errorf("%s: not a regular file", path)
 	}
-	o, err := New(f, st.Size, path)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	o.ID = ID{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano()}
-	o.close, o.opt = f.Close, opt
-	return o, nil
+	return f, ID{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, Mtime: st.Mtim.Nano()}, nil
 }
 
 // New reads an ELF file of the given size from r; path is what errors call it. Closing the file does not close r.

@@ -40,6 +40,8 @@ type Resolver struct {
 	moduleSize int
 	young, old map[place][]event.Frame // two generations of names: when the young one is full it becomes the old one
 	youngSize  int
+	mapped     map[mappingKey]mappedModule
+	jits       map[uint32]*jit
 	vdso       *Module
 	vdsoErr    error
 }
@@ -61,7 +63,8 @@ func New(o Options) *Resolver {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = defaultMaxBytes
 	}
-	return &Resolver{opt: o, modules: map[moduleKey]*Module{}, young: map[place][]event.Frame{}}
+	return &Resolver{opt: o, modules: map[moduleKey]*Module{}, young: map[place][]event.Frame{},
+		mapped: map[mappingKey]mappedModule{}, jits: map[uint32]*jit{}}
 }
 
 // Module is a file that holds code.
@@ -115,6 +118,7 @@ func (r *Resolver) keep(f *objfile.File, name string, base uint64) *Module {
 		f.Close()
 		return m
 	}
+	f.Path = name // what errors call it
 	m := &Module{Name: name, File: f, Base: base, used: r.tick}
 	if f.ID != (objfile.ID{}) {
 		for len(r.modules) >= maxModules || r.moduleSize > r.opt.MaxBytes/2 && len(r.modules) > 0 {
