@@ -5,6 +5,8 @@ package attach
 import (
 	"errors"
 	"fmt"
+	"math/bits"
+	"os"
 	"regexp"
 	"runtime"
 	"slices"
@@ -96,7 +98,7 @@ func wantSockets(calls []SyscallPlan) bool {
 }
 
 // describeKernel finds out what the generator must know: always, for the names of descriptors, for the kinds of sockets.
-func describeKernel(files, sockets bool) (bpfgen.Kernel, error) {
+func describeKernel(files, sockets, stacks bool) (bpfgen.Kernel, error) {
 	k := bpfgen.Kernel{Arch: runtime.GOARCH}
 	raw, release, err := mapBTF(btfPath)
 	if err != nil {
@@ -130,6 +132,14 @@ func describeKernel(files, sockets bool) (bpfgen.Kernel, error) {
 			{&f.Inode, "file", "f_inode"}, {&f.Private, "file", "private_data"}, {&f.Mode, "inode", "i_mode"},
 			{&f.Sk, "socket", "sk"}, {&f.Family, "sock_common", "skc_family"}, {&f.SockType, "sock", "sk_type"}, {&f.SockProto, "sock", "sk_protocol"},
 		}...)
+	}
+	if w := &k.Walk; stacks {
+		list = append(list, []member{
+			{&w.VMStart, "vm_area_struct", "vm_start"}, {&w.VMEnd, "vm_area_struct", "vm_end"}, {&w.VMPgoff, "vm_area_struct", "vm_pgoff"},
+			{&w.VMFile, "vm_area_struct", "vm_file"}, {&w.VMMM, "vm_area_struct", "vm_mm"}, {&w.FInode, "file", "f_inode"},
+			{&w.Ino, "inode", "i_ino"}, {&w.Sb, "inode", "i_sb"}, {&w.Dev, "super_block", "s_dev"}, {&w.VDSO, "mm_struct", "context.vdso"},
+		}...)
+		w.PageShift = bits.TrailingZeros(uint(os.Getpagesize()))
 	}
 	if k.Arch == "amd64" {
 		list = append(list, member{&threadInfo, "task_struct", "thread_info"}, member{&k.Task.Status, "thread_info", "status"})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -138,29 +139,61 @@ func (s *btfScan) offset(id uint32) (off int, ok bool) {
 	return off, true
 }
 
-// member returns the offset in bytes of a member of a structure, also of one inside anonymous members.
+// resolve goes from a type through its other names and qualifiers to the structure or union that it is.
+func (s *btfScan) resolve(id uint32) (off int, ok bool) {
+	for range 16 {
+		off, ok := s.offset(id)
+		if !ok {
+			return 0, false
+		}
+		switch s.types[off+7] & 0x1f {
+		case btfStruct, btfUnion:
+			return off, true
+		case btfTypedef, btfVolatile, btfConst, btfTypeTag:
+			id = binary.LittleEndian.Uint32(s.types[off+8:])
+		default:
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// member returns the offset in bytes of a member of a structure, also of one inside anonymous members; a.b is a member of a
+// member.
 func (s *btfScan) member(structure, member string) (int, error) {
 	at, ok := s.found[structure]
 	if !ok {
 		return 0, fmt.Errorf("the kernel's BTF has no struct %s", structure)
 	}
-	want, ok := s.name(member)
-	if ok {
-		if bits, found := s.find(int(at), want, 0); found {
+	bits, off := uint32(0), int(at)
+	names := strings.Split(member, ".")
+	for i, name := range names {
+		want, ok := s.name(name)
+		if !ok {
+			break
+		}
+		b, typ, found := s.find(off, want, 0)
+		if !found {
+			break
+		}
+		if bits += b; i == len(names)-1 {
 			return int(bits / 8), nil
+		}
+		if off, ok = s.resolve(typ); !ok {
+			break
 		}
 	}
 	return 0, fmt.Errorf("struct %s of the kernel's BTF has no member %s", structure, member)
 }
 
 // find looks in the structure at off for a member by the offset of its name; depth bounds malformed cycles of anonymous members.
-func (s *btfScan) find(off int, name uint32, depth int) (bits uint32, ok bool) {
+func (s *btfScan) find(off int, name uint32, depth int) (bits, typ uint32, ok bool) {
 	if depth > 8 {
-		return 0, false
+		return 0, 0, false
 	}
 	info := binary.LittleEndian.Uint32(s.types[off+4:])
 	if kind := info >> 24 & 0x1f; kind != btfStruct && kind != btfUnion {
-		return 0, false
+		return 0, 0, false
 	}
 	for i := range int(info & 0xffff) {
 		m := s.types[off+btfTypeSize+12*i:]
@@ -170,16 +203,16 @@ func (s *btfScan) find(off int, name uint32, depth int) (bits uint32, ok bool) {
 		}
 		switch binary.LittleEndian.Uint32(m) {
 		case name:
-			return at, true
+			return at, binary.LittleEndian.Uint32(m[4:]), true
 		case 0:
 			if in, ok := s.offset(binary.LittleEndian.Uint32(m[4:])); ok {
-				if inner, ok := s.find(in, name, depth+1); ok {
-					return at + inner, true
+				if inner, typ, ok := s.find(in, name, depth+1); ok {
+					return at + inner, typ, true
 				}
 			}
 		}
 	}
-	return 0, false
+	return 0, 0, false
 }
 
 // mapBTF returns the kernel's raw BTF outside of the Go heap, and what gives it back.

@@ -52,6 +52,8 @@ type SyscallOptions struct {
 	Calls []SyscallPlan
 	// Probes are on other things than calls. Without Calls and Others nothing is attached to calls.
 	Probes []ProbePlan
+	// StackDepth is the most frames to take of the user stack at each entry and hit, up to wire.MaxFrames; 0: no stacks.
+	StackDepth int
 	// Others also records calls (without memory) whose number is in no plan.
 	Others bool
 	// StrLimit is the number of bytes to take of strings and buffers that state no maximum of their own: 1 to 65536,
@@ -105,6 +107,7 @@ type Syscalls struct {
 	closed bool
 	cpus   int
 
+	Stacks     *Stacks // the tables of stacks; nil without
 	probes     []*probe
 	multi      bool // user functions are attached many at a time
 	probeLinks []link.Link
@@ -186,7 +189,7 @@ func openSyscalls(o SyscallOptions, has ability) (_ *Syscalls, err error) {
 			s.Close()
 		}
 	}()
-	gen := &bpfgen.Syscalls{Others: o.Others, RingSize: o.RingSize, Block: o.Block, Target: bpfgen.Target{
+	gen := &bpfgen.Syscalls{Others: o.Others, RingSize: o.RingSize, Block: o.Block, StackDepth: o.StackDepth, Target: bpfgen.Target{
 		SelfPid: o.SelfPid, Procs: !o.Target.AllTasks, Threads: len(o.Target.AllowTids) > 0,
 		DenyPids: o.Target.DenyPids, DenyTids: o.Target.DenyTids, AllowUIDs: o.Target.AllowUIDs, DenyUIDs: o.Target.DenyUIDs,
 		AllowComms: o.Target.AllowComms, DenyComms: o.Target.DenyComms, AllowCgroups: o.Target.AllowCgroups, DenyCgroups: o.Target.DenyCgroups,
@@ -199,7 +202,7 @@ func openSyscalls(o SyscallOptions, has ability) (_ *Syscalls, err error) {
 	described := make(chan error, 1)
 	go func() {
 		var err error
-		gen.Kernel, err = describeKernel(o.FDPaths, wantSockets(o.Calls))
+		gen.Kernel, err = describeKernel(o.FDPaths, wantSockets(o.Calls), o.StackDepth > 0)
 		gen.Kernel.Atomics = has.atomics
 		described <- err
 	}()
@@ -237,6 +240,9 @@ func openSyscalls(o SyscallOptions, has ability) (_ *Syscalls, err error) {
 	if s.side, err = ring.New(s.maps[bpfgen.MapSide].FD(), sideRing); err != nil {
 		return nil, err
 	}
+	if o.StackDepth > 0 {
+		s.Stacks = newStacks(s.maps)
+	}
 	return s, s.seed()
 }
 
@@ -265,6 +271,9 @@ func (s *Syscalls) makeMaps(t *bpfgen.Target, scratch, cpus int) error {
 		state.Flags = seldom
 	}
 	specs = append(specs, state, ebpf.MapSpec{Name: bpfgen.MapLost, Type: ebpf.Hash, KeySize: 8, ValueSize: 8, MaxEntries: maxLosers, Flags: seldom})
+	if s.opt.StackDepth > 0 {
+		specs = append(specs, stackMaps(cpus)...)
+	}
 	if keeps(s.opt.Probes) {
 		specs = append(specs, ebpf.MapSpec{Name: bpfgen.MapCalls, Type: ebpf.LRUHash, KeySize: bpfgen.CallKeySize, ValueSize: bpfgen.KeptSize, MaxEntries: maxStates})
 	}
@@ -686,6 +695,9 @@ func (s *Syscalls) Close() error {
 		}
 	}
 	errs = append(errs, s.closeProbes()...)
+	if s.Stacks != nil {
+		errs = append(errs, s.Stacks.close()...)
+	}
 	for _, m := range s.maps {
 		errs = append(errs, m.Close())
 	}

@@ -163,7 +163,7 @@ func TestLoadEverything(t *testing.T) {
 func TestVerifierError(t *testing.T) {
 	kerneltest.Require(t, kerneltest.Root, kerneltest.BTF)
 	kerneltest.CheckLeaks(t)
-	kernel, err := describeKernel(false, false)
+	kernel, err := describeKernel(false, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ type table struct {
 	users  []string // a call that uses the shape, in words
 	progs  []int    // index in the program array, by shape; set when loaded
 	rows   []tableRow
+	plain  int // the shape of entries without memory, where there must be one; else -1
 	byText map[string]int
 }
 
@@ -28,7 +29,11 @@ type tableRow struct {
 
 // planTable lists the shapes that the calls of o need.
 func planTable(arch string, o *SyscallOptions) (*table, error) {
-	t := &table{arch: arch, opt: o, byText: make(map[string]int)}
+	t := &table{arch: arch, opt: o, byText: make(map[string]int), plain: -1}
+	if o.StackDepth > 0 && (len(o.Calls) > 0 || o.Others) {
+		// Stacks are added by the programs of shapes.
+		t.plain = t.shape(&bpfgen.Shape{Ptr: 8}, "the stack, at entry")
+	}
 	for i := range o.Calls {
 		c := &o.Calls[i]
 		abi, ptr, ok := bpfgen.ABIIndex(arch, c.ABI)
@@ -36,7 +41,7 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 			return nil, fmt.Errorf("tracing calls of the ABI %q: this kernel runs %s", c.ABI, arch)
 		}
 		user := fmt.Sprintf("%s call %d", c.ABI, c.Nr)
-		row := tableRow{call: c, abi: abi, enter: -1, exit: -1, retry: -1}
+		row := tableRow{call: c, abi: abi, enter: t.plain, exit: -1, retry: -1}
 		fds, retFD := c.FDs, c.RetFD
 		if !o.FDPaths {
 			fds, retFD = 0, false
@@ -116,7 +121,7 @@ func (t *table) table() []byte {
 		for abi := 0; bpfgen.ABIName(t.arch, abi) != ""; abi++ {
 			name := bpfgen.ABIName(t.arch, abi)
 			for slot := range bpfgen.TableSlots {
-				word := bpfgen.EnterWord(name, uint32(slot), -1)
+				word := bpfgen.EnterWord(name, uint32(slot), prog(t.plain))
 				put(bpfgen.EnterRow(abi), slot, word)
 				put(bpfgen.ExitRow(abi), slot, bpfgen.ExitWord(name, uint32(slot), -1, -1))
 				any(slot, word)

@@ -32,7 +32,7 @@ const pageSize = 4096
 
 // Need is the size in bytes of the scratch buffer that the shape wants with a string limit.
 func (sh *Shape) Need(strLimit int) int {
-	n := wire.ExitSize
+	n := wire.ExitSize + wire.SegmentHeader
 	for i := range sh.Fetches {
 		n += sh.worst(&sh.Fetches[i], strLimit)
 	}
@@ -87,7 +87,8 @@ const (
 	tmpGot   = -64  // u64, bytes copied page by page
 	tmpSize  = -72  // u64, size of the record so far
 	tmpRetry = -160 // u64, written by the dispatcher of returns: some read failed at entry
-	tmpRefs  = -168 // u64 each, downwards: numbers taken from the data of earlier fetches
+	tmpStack = -168 // u64, written by whoever walked the stack: its id, or zero
+	tmpRefs  = -176 // u64 each, downwards: numbers taken from the data of earlier fetches
 	maxRefs  = (scratchRecord+tmpRefs)/8 - 1
 )
 
@@ -131,6 +132,9 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 	p.emit(asm.Add.Imm(r7, scratchRecord), storeImm(r7, tmpSize, int32(size), u64), storeImm(r7, tmpFail, 0, u64))
 	for i := range p.refs {
 		p.emit(storeImm(r7, tmpRefs-8*i, 0, u64))
+	}
+	if p.StackDepth > 0 && !sh.Exit {
+		p.stackSegment()
 	}
 	first := p.label("first")
 	for i := range sh.Fetches {

@@ -6,6 +6,7 @@ type Kernel struct {
 	Atomics bool   // fetching atomics (exchange, compare and exchange, fetch and add)
 	Task    TaskLayout
 	File    FileLayout // only for descriptors
+	Walk    WalkKernel // only for stacks
 }
 
 // TaskLayout holds the offsets of the members of kernel structures that the programs read, from the kernel's BTF.

@@ -135,7 +135,7 @@ func RegOffset(arch, name string) (int, bool) {
 // Need is the size in bytes of the scratch buffer that the probe wants.
 func (pr *Probe) Need(strLimit int) int {
 	sh := Shape{Ptr: 8, Fetches: pr.Fetches}
-	n := wire.HeaderSize + 8*wire.MaxSlots
+	n := wire.HeaderSize + 8*wire.MaxSlots + wire.SegmentHeader
 	for i := range pr.Fields {
 		n += wire.SegmentHeader + pr.Fields[i].Len + 16
 	}
@@ -233,6 +233,11 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 	if pr.Keep && !pr.Return {
 		p.keep()
 	}
+	stacks := s.StackDepth > 0 && (!pr.Return || pr.Alone)
+	if stacks {
+		p.walk(r7)
+		p.stackSegment()
+	}
 	p.say("the rest of the header")
 	p.statistics()
 	p.sequence(made)
@@ -290,7 +295,11 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 	case pr.Return:
 		name = "sonde_ret"
 	}
-	return p.program(name), nil
+	prog := p.program(name)
+	if stacks {
+		prog.withWalk(&s.Kernel)
+	}
+	return prog, nil
 }
 
 // lostHit counts a lost record in the account of its thread. pid_tgid at stPT.

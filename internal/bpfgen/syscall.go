@@ -16,6 +16,8 @@ type Syscalls struct {
 	Others   bool
 	RingSize int
 	Block    bool
+	// StackDepth is the most frames to take of the user stack at entries and hits; 0: no stacks.
+	StackDepth int
 }
 
 // Flags of bpf_ringbuf_output and bpf_ringbuf_submit (include/uapi/linux/bpf.h).
@@ -72,7 +74,11 @@ func (s *Syscalls) Enter() (*Program, error) {
 	g.execState()
 	g.waitForRoom()
 	g.record("sonde_enter")
-	return g.program("sonde_enter"), nil
+	p := g.program("sonde_enter")
+	if s.StackDepth > 0 {
+		p.withWalk(&s.Kernel)
+	}
+	return p, nil
 }
 
 // Exit is the dispatcher on raw_tp/sys_exit: bpf_raw_tracepoint_args{pt_regs *, long ret}.
@@ -426,6 +432,11 @@ func (g *gen) record(self string) {
 		g.header(r5, scratchRecord, kind, size)
 		if g.exit {
 			g.emit(load(r1, fp, stState, u32), asm.And.Imm(r1, stateRetry), store(r5, scratchRecord+tmpRetry, r1, u64))
+		} else if g.StackDepth > 0 {
+			g.emit(asm.Mov.Reg(r9, r5), asm.Add.Imm(r9, scratchRecord))
+			g.walk(r9)
+			g.statistics()
+			g.say("go on in the shape's program")
 		}
 		g.emit(asm.Mov.Reg(r1, r6), mapPtr(r2, MapProgs), asm.Mov.Reg(r3, r7), asm.Sub.Imm(r3, 1), asm.FnTailCall.Call())
 		// Not reached: every word names a program that is there.
@@ -461,7 +472,11 @@ func (g *gen) acquire(busy string) {
 	}
 	g.emit(asm.Ja.Label(busy))
 	g.bind(got)
+	g.keepSlot()
 }
+
+// keepSlot notes which scratch slot was looked up last.
+func (b *builder) keepSlot() { b.emit(load(r1, fp, stKey, u32), store(fp, stSlot, r1, u32)) }
 
 // findOwned puts the address of the scratch buffer that the current task holds in dst.
 func (b *builder) findOwned(dst asm.Register, fail string) {
@@ -474,6 +489,7 @@ func (b *builder) findOwned(dst asm.Register, fail string) {
 	}
 	b.emit(asm.Ja.Label(fail))
 	b.bind(found)
+	b.keepSlot()
 }
 
 // header writes the fixed part of a record at base+at. Sequence number in r8. It clobbers r1.

@@ -38,6 +38,7 @@ const (
 	stState = -24 // u32, value for MapState
 	stTmp   = -32 // u64
 	stTime  = -40 // u64
+	stSlot  = -44 // u32, index of the scratch slot; the name at stComm is compared before one is taken
 	stComm  = -56 // 16 bytes
 	stRegs  = -56 // end of the copied registers, which lie below
 )

@@ -7,6 +7,9 @@
 //	SysExit   ret i64, args [6]u64, then segments
 //	Hit       slots [n]u64, then segments; n is at OffSlots. Slot 0 is the stack pointer
 //	Return    slots [n]u64, then segments; slot 0 is the stack pointer after the return, 1 and 2 are the return registers
+//	Stack     id u64, why u32, frames u32, guessed u32, device u32, inode u64, then FrameSize bytes for each frame: the pc, then
+//	          the place in the file, the module and whether the pc is exact (the others are return addresses) in one word
+//	Module    number u32, length of the build-id u32, the build-id, the path
 //	Fork      child tid u32, child tgid u32, clone flags u64
 //	Exec      old tid u32, pad u32, comm [16]byte
 //	Exit      wait status u32, group dead u32
@@ -28,11 +31,15 @@ const (
 	SysEnter Kind = 3
 	SysExit  Kind = 4
 	Break    Kind = 5 // a hardware breakpoint
-	Fork     Kind = 16
-	Exec     Kind = 17
-	Exit     Kind = 18
-	Signal   Kind = 19
-	Rename   Kind = 20
+	// Stack is no event: the frames of a stack, sent once. Records of events name it by its id, in a segment with SegStack.
+	Stack Kind = 7
+	// Module is no event: what the number of a module in stacks stands for. The kernel sends none; sessions make them.
+	Module Kind = 8
+	Fork   Kind = 16
+	Exec   Kind = 17
+	Exit   Kind = 18
+	Signal Kind = 19
+	Rename Kind = 20
 	// Tick is no event and has no body: nothing came up to its time. The kernel sends none; sessions put it into
 	// recordings.
 	Tick Kind = 21
@@ -79,12 +86,28 @@ const (
 	FirstSlot = 1 // Hit: the first that the probe chose
 	KeptSlot  = 3 // Return: the first slot kept from the entry
 
+	OffStackID      = HeaderSize
+	OffStackWhy     = HeaderSize + 8
+	OffStackN       = HeaderSize + 12
+	OffStackGuessed = HeaderSize + 16
+	OffStackDev     = HeaderSize + 20
+	OffStackIno     = HeaderSize + 24
+	StackFrames     = HeaderSize + 32
+	FrameSize       = 16
+	MaxFrames       = 512
+	// A frame's second word.
+	FrameOffsetBits  = 44
+	FrameModuleShift = 44
+	FrameModuleBits  = 19
+	FrameExactShift  = 63
+
 	SegmentHeader = 16
 	// Segment flags.
 	SegString = 1  // text; ended by a NUL in the program unless SegCut is set
 	SegCut    = 2  // the program had more than was copied
 	SegFault  = 8  // with SegCut: the rest could not be read; a later record of the call may have all of it
 	SegSocket = 16 // not memory: Addr is a descriptor, data is its socket's family, type and protocol (u16 each) and two zero bytes
+	SegStack  = 32 // not memory: Addr is the id of the stack at the event, and there is no data
 	SegFD     = 4  // not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call
 )
 
@@ -107,6 +130,10 @@ func (r Record) Valid() bool {
 			least = KeptSlot
 		}
 		return r.NSlots() >= least && r.NSlots() <= MaxSlots && len(r) >= HeaderSize+8*r.NSlots()
+	case Stack:
+		return len(r) >= StackFrames && uint64(binary.LittleEndian.Uint32(r[OffStackN:]))*FrameSize == uint64(len(r)-StackFrames)
+	case Module:
+		return len(r) >= HeaderSize+8 && uint64(binary.LittleEndian.Uint32(r[HeaderSize+4:])) <= uint64(len(r)-HeaderSize-8)
 	case Fork, Exec, Exit, Signal, Rename:
 		return len(r) >= HeaderSize+LifeSize(r.Kind())
 	}
@@ -171,6 +198,25 @@ func (r Record) Segments() Segments {
 	return Segments(r[EnterSize:])
 }
 
+// StackID is the id of the stack at the event of a record, 0 for none.
+func (r Record) StackID() uint64 {
+	switch r.Kind() {
+	case Hit, Return, SysEnter:
+	default:
+		return 0
+	}
+	for s := r.Segments(); ; {
+		seg, rest, ok := s.Next()
+		if !ok {
+			return 0
+		}
+		if seg.Flags&SegStack != 0 {
+			return seg.Addr
+		}
+		s = rest
+	}
+}
+
 // Segments is a run of segments.
 type Segments []byte
 
@@ -216,7 +262,7 @@ func (s Segments) Find(addr uint64) (data []byte, flags, errno uint16, found boo
 		}
 		s = rest
 		switch {
-		case seg.Flags&(SegFD|SegSocket) != 0:
+		case seg.Flags&(SegFD|SegSocket|SegStack) != 0:
 		case seg.Errno != 0:
 			if seg.Addr == addr && !found {
 				errno, found = seg.Errno, true
