@@ -33,7 +33,7 @@ var rooms = map[string][]string{
 	"internal/unwind":   {"internal/bpfgen", "internal/objfile"},
 	"recording":         {"event"},
 	"sink":              {"event", "internal/constant"},
-	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/plan", "internal/proc", "internal/ring",
+	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/plan", "internal/proc", "internal/ring", "internal/bpfgen", "internal/symbol",
 		"internal/syscalls", "internal/wire", "probe", "recording"},
 }
 

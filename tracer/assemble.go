@@ -62,6 +62,7 @@ type assembler struct {
 
 	probes *probeTable
 	values plan.Values
+	stacks *stacks // nil: none were asked for
 
 	cx   decode.Cx
 	ret  event.Builder
@@ -173,6 +174,10 @@ func (a *assembler) record(r wire.Record) {
 		a.enter(r)
 	case wire.SysExit:
 		a.exit(r)
+	case wire.Stack, wire.Module:
+		if a.stacks != nil {
+			a.stacks.record(r)
+		}
 	case wire.Hit:
 		a.hit(r)
 	case wire.Return:
@@ -650,6 +655,20 @@ func (a *assembler) name(t event.Tree) {
 	}
 }
 
+// stack adds the stack at the entry of an item to its event.
+func (a *assembler) stack(e *event.Event, it *item) {
+	if a.stacks == nil {
+		return
+	}
+	r := it.enter
+	if len(r) == 0 {
+		r = it.exit
+	}
+	if id := r.StackID(); id != 0 {
+		e.Stack = a.stacks.of(id)
+	}
+}
+
 func (a *assembler) give(e *event.Event) {
 	if a.full() && e.Type != event.TypeSyscall {
 		return
@@ -741,6 +760,7 @@ func (a *assembler) emitCall(it *item) {
 	} else {
 		a.count(it, &a.shown)
 	}
+	a.stack(e, it)
 	a.give(e)
 }
 

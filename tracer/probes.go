@@ -240,6 +240,7 @@ func (a *assembler) emitProbe(it *item) {
 	default:
 		a.count(it, &a.shown)
 	}
+	a.stack(e, it)
 	a.give(e)
 }
 

@@ -44,6 +44,9 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 		return nil, fmt.Errorf("the facts of the recorded session: %w", err)
 	}
 	r.asm.probes = newProbeTable(r.facts.Arch, r.facts.Probes)
+	if r.facts.Stacks {
+		r.asm.stacks = newStacks(o.StackLines, o.DebugDirs)
+	}
 	r.asm.filter, r.asm.whole, r.asm.self, r.asm.follow = o.Filter, o.Whole, r.facts.Self, r.facts.Follow
 	r.asm.limit, r.asm.filterFull = o.Limit, o.FilterFull
 	if o.Comms {

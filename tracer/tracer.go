@@ -95,6 +95,12 @@ type Options struct {
 	Limit uint64
 	// PerTask keeps an account for each thread.
 	PerTask bool
+	// StackDepth is the most frames of the user stack to show at each entry and hit: 1 to 512; 0 shows none. StackLines adds inlined
+	// functions and lines.
+	StackDepth int
+	StackLines bool
+	// DebugDirs are searched for debug files first.
+	DebugDirs []string
 	// Record receives the session's facts before the first record, then each batch of raw records, in order, valid
 	// until it returns.
 	Record Recorder
@@ -111,13 +117,14 @@ type Recorder interface {
 
 // Session is one run of the engine. It is used by one goroutine.
 type Session struct {
-	opt    Options
-	sys    *attach.Syscalls
-	asm    *assembler
-	probes *probeTable
-	merge  *merger
-	facts  facts
-	tee    []byte
+	opt     Options
+	sys     *attach.Syscalls
+	asm     *assembler
+	probes  *probeTable
+	merge   *merger
+	facts   facts
+	tee     []byte
+	learned []byte // records of modules that the recording has not got yet
 
 	child   *proc.Child
 	horizon uint64 // nothing older than that is to come
@@ -156,7 +163,8 @@ type facts struct {
 	StrLimit int                 `json:"strlimit"`
 	Verbose  bool                `json:"verbose"`
 	FDPaths  bool                `json:"fdpaths"`
-	Follow   bool                `json:"follow"`  // or all tasks
+	Follow   bool                `json:"follow"` // or all tasks
+	Stacks   bool                `json:"stacks,omitempty"`
 	Command  bool                `json:"command"` // it was started, and is not among Tasks
 	Self     uint32              `json:"self"`
 	Selected map[string][]uint32 `json:"selected,omitempty"` // by ABI; absent when all calls are selected
@@ -205,10 +213,10 @@ func Open(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{opt: o, probes: newProbeTable(runtime.GOARCH, plans)}
-	s.facts = facts{Probes: plans, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
+	s.facts = facts{Probes: plans, Stacks: o.StackDepth > 0, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),
-		Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock,
+		StackDepth: o.StackDepth, Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock,
 		Target: attach.TargetFilter{
 			AllowPids: o.Target.Pids, DenyPids: o.Target.DenyPids, AllowTids: o.Target.Tids, DenyTids: o.Target.DenyTids,
 			AllowUIDs: o.Target.UIDs, DenyUIDs: o.Target.DenyUIDs, AllowComms: o.Target.Comms, DenyComms: o.Target.DenyComms,
@@ -238,6 +246,9 @@ func Open(o Options) (*Session, error) {
 	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
 	s.asm.filter, s.asm.whole, s.asm.self, s.asm.follow = o.Filter, o.Whole, s.facts.Self, o.Follow || ao.Target.AllTasks
 	s.asm.probes = s.probes
+	if o.StackDepth > 0 {
+		s.asm.stacks = newStacks(o.StackLines, o.DebugDirs)
+	}
 	s.asm.limit, s.asm.filterFull = o.Limit, o.FilterFull
 	if o.Comms {
 		s.asm.comms = proc.Comm
@@ -249,6 +260,12 @@ func Open(o Options) (*Session, error) {
 	if err := s.learnTasks(false); err != nil {
 		s.sys.Close()
 		return nil, err
+	}
+	if o.StackDepth > 0 {
+		if err := s.prefetch(); err != nil {
+			s.sys.Close()
+			return nil, err
+		}
 	}
 	s.facts.Monotonic, s.facts.Wall = monotonic(), time.Now().UnixNano()
 	s.result.RingSize = s.sys.Main().Size()
@@ -482,10 +499,13 @@ func (s *Session) take(batch []wire.Record, horizon uint64) error {
 	for _, r := range batch {
 		if s.probes.made(r) {
 			s.entries++
+		} else if r.Kind() == wire.Stack {
+			s.missing(r)
 		}
 	}
 	if s.opt.Record != nil && len(batch) > 0 {
-		s.tee = s.tee[:0]
+		s.tee = append(s.tee[:0], s.learned...)
+		s.learned = s.learned[:0]
 		for _, r := range batch {
 			s.tee = append(s.tee, r...)
 			for len(s.tee)&7 != 0 {

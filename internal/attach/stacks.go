@@ -1,11 +1,9 @@
 package attach
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"unsafe"
 
@@ -138,37 +136,13 @@ func (s *Stacks) Add(path, name string) (m Module, ok bool, err error) {
 	return s.add(keyOf(&st), path, name)
 }
 
-// AddMapped is Add for a file that a process has mapped, found by the names the kernel gave it in the record of a stack: also
-// where file systems tell stat(2) another device, in other mount namespaces, and when the name is gone.
-func (s *Stacks) AddMapped(pid uint32, dev uint32, ino uint64) (m Module, ok bool, err error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return m, false, err
-	}
-	lo, hi, path := findMapping(b, dev, ino)
-	if path == "" {
-		return m, false, fmt.Errorf("process %d has no mapping of inode %d", pid, ino)
-	}
-	return s.add(fileKey{ino, dev}, fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, lo, hi), path)
+// AddAs is Add for a file that the kernel named by inode and device in the record of a stack, and that is found at path: also
+// where file systems tell stat(2) another device, and when the name is gone.
+func (s *Stacks) AddAs(dev uint32, ino uint64, path, name string) (m Module, ok bool, err error) {
+	return s.add(fileKey{ino, dev}, path, name)
 }
 
-// findMapping looks for a file in the text of /proc/PID/maps.
-func findMapping(b []byte, dev uint32, ino uint64) (lo, hi uint64, path string) {
-	for len(b) > 0 {
-		line, rest, _ := bytes.Cut(b, []byte("\n"))
-		b = rest
-		var perms, name string
-		var off, i uint64
-		var major, minor uint32
-		n, _ := fmt.Sscanf(string(line), "%x-%x %s %x %x:%x %d %s", &lo, &hi, &perms, &off, &major, &minor, &i, &name)
-		if n == 8 && i == ino && major<<20|minor == dev {
-			return lo, hi, name
-		}
-	}
-	return 0, 0, ""
-}
-
-// AddVDSO loads the table of the vdso, which is no file: raw is its image.
+// AddVDSO loads the table of the vdso, which is no file: f is its image.
 func (s *Stacks) AddVDSO(f *objfile.File) (m Module, ok bool, err error) {
 	return s.load(fileKey{}, f, "[vdso]")
 }

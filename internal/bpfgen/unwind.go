@@ -456,7 +456,9 @@ func (w *walker) findRow() {
 	w.later(func() {
 		w.say("walk: no row, so by the frame pointer")
 		w.bind("s.guess")
-		w.emit(load(r3, r6, usFP, u64), load(r1, r6, usSP, u64), asm.JLT.Reg(r3, r1, "s.norow"), asm.Mov.Reg(r1, r3), asm.And.Imm(r1, 7), asm.JNE.Imm(r1, 0, "s.norow"))
+		// The dynamic linker's and other entries have no row; the frame pointer is zero there (psABI, 3.4.1 "Initial Stack and Register
+		// State").
+		w.emit(load(r3, r6, usFP, u64), asm.JEq.Imm(r3, 0, "s.nofp"), load(r1, r6, usSP, u64), asm.JLT.Reg(r3, r1, "s.norow"), asm.Mov.Reg(r1, r3), asm.And.Imm(r1, 7), asm.JNE.Imm(r1, 0, "s.norow"))
 		w.readUser(usTwo, 16, "s.norow")
 		w.emit(load(r1, r6, usTwo+8, u64))
 		if w.k.Arch == "arm64" {
@@ -465,6 +467,8 @@ func (w *walker) findRow() {
 		w.emit(asm.JLT.Imm(r1, 4096, "s.norow"), load(r2, r6, usFP, u64), asm.Add.Imm(r2, 16), store(r6, usSP, r2, u64),
 			load(r2, r6, usTwo, u64), store(r6, usFP, r2, u64), store(r6, usPC, r1, u64), storeImm(r6, usLeaf, 0, u64),
 			load(r1, r6, usGuessed, u64), asm.Add.Imm(r1, 1), store(r6, usGuessed, r1, u64), asm.Mov.Imm(r0, 0), asm.Return())
+		w.bind("s.nofp")
+		w.emit(load(r1, r6, usModule, u64), asm.JNE.Imm(r1, 0, "s.over"), asm.Ja.Label("s.norow"))
 	})
 }
 

@@ -156,6 +156,47 @@ func closure(f *objfile.File, arch string, cache []ldcache.Entry) []string {
 	return list
 }
 
+// Libraries lists the files that a command will have mapped when it starts, as far as they can be told from outside: the program (for
+// a script its interpreter), its dynamic linker, and the libraries it asks for.
+func Libraries(command, arch string) []string {
+	path := command
+	for range 5 { // BINPRM_BUF_SIZE and the limit of nested scripts: fs/exec.c
+		line := make([]byte, 256)
+		f, err := os.Open(path)
+		if err != nil {
+			return nil
+		}
+		n, _ := f.Read(line)
+		f.Close()
+		text, ok := strings.CutPrefix(string(line[:n]), "#!")
+		if !ok {
+			break
+		}
+		text, _, _ = strings.Cut(text, "\n")
+		fields := strings.Fields(text)
+		if len(fields) == 0 {
+			return nil
+		}
+		path = fields[0]
+	}
+	f, err := objfile.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	list := []string{path}
+	for _, p := range f.ELF.Progs {
+		if p.Type == elf.PT_INTERP && p.Filesz > 1 && p.Filesz < 4096 {
+			b := make([]byte, p.Filesz)
+			if _, err := p.ReadAt(b, 0); err == nil {
+				list = append(list, strings.TrimRight(string(b), "\x00"))
+			}
+		}
+	}
+	cache, _ := ldcache.Read("/etc/ld.so.cache") // without one the fixed places remain
+	return append(list, closure(f, arch, cache)...)
+}
+
 // runPaths are the directories a file asks the linker to look in, with $ORIGIN resolved.
 func runPaths(f *objfile.File) (dirs []string) {
 	origin := filepath.Dir(f.Path)
