@@ -63,6 +63,8 @@ type assembler struct {
 	probes *probeTable
 	values plan.Values
 	stacks *stacks // nil: none were asked for
+	// launching is set until a command that the session starts executes its program: what it does until then is our own code.
+	launching bool
 
 	cx   decode.Cx
 	ret  event.Builder
@@ -99,8 +101,9 @@ type item struct {
 	done        bool   // nothing more will come
 	split       bool   // an unfinished event was given to the sink
 	dropped     bool   // gave all it had to the sink or was filtered
-	moved       *item  // what follows of this call, under another thread id
-	shown       int    // arguments that the unfinished event showed
+	launching   bool
+	moved       *item // what follows of this call, under another thread id
+	shown       int   // arguments that the unfinished event showed
 	phase       event.Phase
 	plan        *plan.Plan // of a probe; nil for the rest
 	planIndex   int
@@ -220,7 +223,7 @@ func (a *assembler) item(r wire.Record, t *task) *item {
 // append puts an item at the end of the queue: r is the record that brought it there. Records are ordered when they come; one that
 // came too late is delivered at once, and marked.
 func (a *assembler) append(it *item, r wire.Record) {
-	it.time, it.tid, it.comm = r.Time(), r.Tid(), it.task.comm
+	it.time, it.tid, it.comm, it.launching = r.Time(), r.Tid(), it.task.comm, a.launching
 	a.queue = append(a.queue, it)
 	a.queued += it.cost
 }
@@ -317,6 +320,7 @@ func (a *assembler) life(r wire.Record) {
 			a.supersede(t, old, r)
 		}
 		a.endFrames(t, r)
+		a.launching = false
 	case wire.Exit:
 		a.end(t, r)
 		if binary.LittleEndian.Uint32(body[4:]) != 0 {
@@ -657,7 +661,7 @@ func (a *assembler) name(t event.Tree) {
 
 // stack adds the stack at the entry of an item to its event.
 func (a *assembler) stack(e *event.Event, it *item) {
-	if a.stacks == nil {
+	if a.stacks == nil || it.launching {
 		return
 	}
 	r := it.enter

@@ -47,6 +47,7 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 	if r.facts.Stacks {
 		r.asm.stacks = newStacks(o.StackLines, o.DebugDirs)
 	}
+	r.asm.launching = r.facts.Command
 	r.asm.filter, r.asm.whole, r.asm.self, r.asm.follow = o.Filter, o.Whole, r.facts.Self, r.facts.Follow
 	r.asm.limit, r.asm.filterFull = o.Limit, o.FilterFull
 	if o.Comms {

@@ -245,7 +245,7 @@ func Open(o Options) (*Session, error) {
 	s.merge = newMerger(s.sys.Main(), s.sys.Side())
 	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
 	s.asm.filter, s.asm.whole, s.asm.self, s.asm.follow = o.Filter, o.Whole, s.facts.Self, o.Follow || ao.Target.AllTasks
-	s.asm.probes = s.probes
+	s.asm.probes, s.asm.launching = s.probes, o.Command != nil
 	if o.StackDepth > 0 {
 		s.asm.stacks = newStacks(o.StackLines, o.DebugDirs)
 	}

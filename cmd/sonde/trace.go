@@ -36,6 +36,9 @@ type traceFlags struct {
 	buffer   string
 	onLoss   string
 	ledger   string
+	stack    int
+	depth    int
+	debug    []string
 	out      outputFlags
 }
 
@@ -93,6 +96,9 @@ func (f *traceFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.argv0, "argv0", "", "give the command `NAME` as its argv[0]")
 	fs.StringVar(&f.buffer, "buffer", "", "`SIZE` of the buffer in the kernel, a power of two: 32MiB (8MiB)")
 	fs.StringVar(&f.ledger, "ledger", "run", "account of calls made, shown, filtered and lost at the end: for the run, or for each task")
+	fs.CountVarP(&f.stack, "stack-trace", "k", "print the call stack after each event; -kk with inlined functions and source lines")
+	fs.IntVar(&f.depth, "stack-depth", tracer.DefaultStackDepth, "at most `N` frames of a stack (1 to 512)")
+	fs.StringArrayVar(&f.debug, "debuginfo", nil, "look for debug files in `DIR` first; repeatable")
 	fs.StringVar(&f.onLoss, "on-loss", "warn", "what to do when records do not fit: warn, stop, or block (the target waits)")
 	// Methods of ptrace that have no meaning here are accepted, so that scripts go on working.
 	for _, name := range []string{"seccomp-bpf", "debug"} {
@@ -383,6 +389,12 @@ func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, er
 		o.PerTask = true
 	default:
 		return o, nil, usagef("--ledger %s: run or task are possible", f.ledger)
+	}
+	if f.stack > 0 {
+		if f.depth < 1 || f.depth > 512 {
+			return o, nil, usagef("--stack-depth %d: 1 to 512 frames are possible", f.depth)
+		}
+		o.StackDepth, o.StackLines, o.DebugDirs = f.depth, f.stack > 1, f.debug
 	}
 	switch f.onLoss {
 	case "warn":
