@@ -33,7 +33,8 @@ func newSymtab(f *File, typ elf.SectionType) (symtab, bool) {
 		return t, false
 	}
 	t.strs = f.ELF.Sections[t.syms.Link]
-	if t.strs.Type != elf.SHT_STRTAB || t.syms.FileSize > uint64(f.Size) || t.strs.FileSize > uint64(f.Size) || t.syms.Flags&elf.SHF_COMPRESSED != 0 {
+	if t.strs.Type != elf.SHT_STRTAB || t.syms.FileSize > uint64(f.Size) || t.strs.FileSize > uint64(f.Size) ||
+		t.syms.ReaderAt == nil || t.strs.ReaderAt == nil { // nil: compressed
 		return t, false
 	}
 	t.n = min(int(t.syms.FileSize)/t.entry, 1<<28)

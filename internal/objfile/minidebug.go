@@ -26,7 +26,7 @@ func (f *File) openMini() *File {
 	if err != nil || len(b) == 0 {
 		return nil
 	}
-	if b, err = unxz(b); err != nil {
+	if b, err = unxz(b, maxMiniDebug); err != nil {
 		return nil
 	}
 	m, err := New(bytes.NewReader(b), int64(len(b)), f.Path+" (.gnu_debugdata)")
@@ -39,8 +39,9 @@ func (f *File) openMini() *File {
 var errXZ = errors.New("not an xz stream that can be read")
 
 // unxz decompresses a stream of the .xz format (version 1.2.1, sections 2 and 3) with blocks of LZMA2. It takes the
-// stream apart itself because the size of the dictionary, which the reader allocates, must be bounded for every block.
-func unxz(in []byte) ([]byte, error) {
+// stream apart itself because the size of the dictionary, which the reader allocates, must be bounded for every block. More than most bytes of result
+// are an error.
+func unxz(in []byte, most int) ([]byte, error) {
 	if len(in) < 24 || string(in[:6]) != "\xfd7zXZ\x00" {
 		return nil, errXZ
 	}
@@ -88,12 +89,12 @@ func unxz(in []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		n, err := io.Copy(&out, io.LimitReader(block, int64(maxMiniDebug-out.Len()+1)))
+		n, err := io.Copy(&out, io.LimitReader(block, int64(most-out.Len()+1)))
 		if err != nil {
 			return nil, err
 		}
-		if n == 0 && r.Len() == 0 || out.Len() > maxMiniDebug {
-			return nil, fmt.Errorf("%w: more than %d bytes", errXZ, maxMiniDebug)
+		if n == 0 && r.Len() == 0 || out.Len() > most {
+			return nil, fmt.Errorf("%w: more than %d bytes", errXZ, most)
 		}
 		at = (pos()+3)&^3 + checkSize
 	}
