@@ -58,7 +58,7 @@ bench: build ## side by side with strace, perf and bpftrace (as root)
 	$(AS_ROOT) go run ./bench
 
 docs: build ## man pages from the command's own help, in bin/man
-	go run -tags man ./cmd/sonde man bin/man
+	bin/sonde man bin/man
 
 clean: ## what make built; the cache in ~/.cache/sonde stays
 	rm -rf bin

@@ -448,6 +448,17 @@ func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
 		if s.asm.full() {
 			return nil
 		}
+		if exited != nil && read == 0 && s.asm.live() == 0 {
+			// All that was traced has ended; the command is about to be waited for.
+			select {
+			case x := <-exited:
+				s.ended, s.result.Status, s.result.Ended = true, x.Status, true
+				exited = nil
+			case <-ctx.Done():
+				return nil
+			case <-time.After(idle):
+			}
+		}
 		if s.ended {
 			over, err := s.over()
 			if over || err != nil {
@@ -464,8 +475,11 @@ func (s *Session) loop(ctx context.Context, exited <-chan proc.Exit) error {
 			}
 		}
 		if read > 0 && read < readMax/4 {
+			// The end of a process cuts this short.
 			if rest := pace - time.Since(begin); rest > 0 {
-				time.Sleep(rest)
+				if err := s.sys.Main().Wait(rest); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -106,9 +106,6 @@ func dieBy(sig syscall.Signal) {
 	unix.Tgkill(os.Getpid(), unix.Gettid(), sig)
 }
 
-// extraVerbs are those of builds with tags.
-var extraVerbs []*cobra.Command
-
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sonde",
@@ -127,7 +124,6 @@ recompiling them, by eBPF programs that it generates itself.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(traceCommand(), recordCommand(), replayCommand(), listCommand(), doctorCommand(), explainCommand())
-	root.AddCommand(extraVerbs...)
+	root.AddCommand(traceCommand(), recordCommand(), replayCommand(), listCommand(), doctorCommand(), explainCommand(), manCommand())
 	return root
 }

@@ -134,12 +134,12 @@ func benchCalls(b *testing.B, loop string, o SyscallOptions) {
 		close(stop)
 		wg.Wait()
 		c, _ := s.Counters()
-		per := func(p *ebpf.Program) float64 {
-			st, err := p.Stats()
-			if err != nil || st.RunCount == 0 {
+		per := func(p *tracing) float64 {
+			i, err := p.info()
+			if err != nil || i.runs == 0 {
 				return 0
 			}
-			return float64(st.Runtime) / float64(st.RunCount)
+			return float64(i.runtime) / float64(i.runs)
 		}
 		b.Logf("bare %.0f traced %.0f, programs %.0f and %.0f ns with their measuring, lost %d + %d", bare[len(bare)-1], traced[len(traced)-1], per(s.entry), per(s.exit), c.EntryLostRing, c.ExitLostRing)
 		s.Close()

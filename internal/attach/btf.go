@@ -48,12 +48,14 @@ var btfTail = [...]struct{ once, each int }{
 	btfFuncProto: {each: 8}, btfVar: {once: 4}, btfDatasec: {each: 12}, btfDeclTag: {once: 4}, btfEnum64: {each: 12},
 }
 
-// A btfScan finds members of structures in raw BTF. It reads the types once, in order, and keeps no tree: loading the whole kernel's
-// types costs as much as a whole short trace.
+// A btfScan finds members of structures in raw BTF. It reads the types once, in order and only as far as it must, and keeps no tree:
+// loading the whole kernel's types costs as much as a whole short trace, and what is asked for stands near the front.
 type btfScan struct {
 	types, strings []byte
-	sparse         []uint32          // offset in types of every btfStride-th type
-	count          int               // number of types
+	sparse         []uint32          // offset in types of every btfStride-th type, of those read so far
+	count          int               // number of types read so far
+	end            int               // where the first type stands that was not read
+	wanted         map[uint32]string // structures to find, by offset of the name
 	found          map[string]uint32 // offset of structures that were asked for
 }
 
@@ -62,7 +64,7 @@ const btfStride = 64
 
 var errBTF = errors.New("malformed BTF")
 
-// scanBTF indexes raw BTF, little-endian, and finds the named structures.
+// scanBTF finds the named structures in raw BTF, little-endian.
 func scanBTF(raw []byte, structures ...string) (*btfScan, error) {
 	if len(raw) < btfHeaderSize || binary.LittleEndian.Uint16(raw) != btfMagic {
 		return nil, fmt.Errorf("%w: no header", errBTF)
@@ -75,41 +77,51 @@ func scanBTF(raw []byte, structures ...string) (*btfScan, error) {
 		return nil, fmt.Errorf("%w: a section ends behind the data", errBTF)
 	}
 	s := &btfScan{types: raw[types:typesEnd], strings: raw[strs:strsEnd], found: make(map[string]uint32)}
-	s.sparse = make([]uint32, 0, min(len(s.types)/24/btfStride+1, 1<<16))
-	wanted := make(map[uint32]string, len(structures))
+	s.wanted = make(map[uint32]string, len(structures))
 	for _, name := range structures {
 		if at, ok := s.name(name); ok {
-			wanted[at] = name
+			s.wanted[at] = name
 		}
 	}
-	for off := 0; off < len(s.types); s.count++ {
-		if len(s.types)-off < btfTypeSize {
-			return nil, fmt.Errorf("%w: type %d is cut", errBTF, s.count+1)
-		}
-		if s.count%btfStride == 0 {
-			s.sparse = append(s.sparse, uint32(off))
-		}
-		info := binary.LittleEndian.Uint32(s.types[off+4:])
-		kind, vlen := info>>24&0x1f, int(info&0xffff)
-		if kind == 0 || kind > btfEnum64 {
-			return nil, fmt.Errorf("%w: type %d is of kind %d", errBTF, s.count+1, kind)
-		}
-		if kind == btfStruct {
-			if name, ok := wanted[binary.LittleEndian.Uint32(s.types[off:])]; ok {
-				if _, again := s.found[name]; !again {
-					s.found[name] = uint32(off)
-				}
-			}
-		}
-		if int(kind) < len(btfTail) {
-			off += btfTail[kind].once + btfTail[kind].each*vlen
-		}
-		off += btfTypeSize
-		if off > len(s.types) {
-			return nil, fmt.Errorf("%w: type %d is cut", errBTF, s.count+1)
+	for len(s.found) < len(s.wanted) {
+		if more, err := s.read(); err != nil {
+			return nil, err
+		} else if !more {
+			break
 		}
 	}
 	return s, nil
+}
+
+// read reads one type more; more is false behind the last.
+func (s *btfScan) read() (more bool, err error) {
+	off := s.end
+	if off >= len(s.types) {
+		return false, nil
+	}
+	if len(s.types)-off < btfTypeSize {
+		return false, fmt.Errorf("%w: type %d is cut", errBTF, s.count+1)
+	}
+	kind := binary.LittleEndian.Uint32(s.types[off+4:]) >> 24 & 0x1f
+	if kind == 0 || kind > btfEnum64 {
+		return false, fmt.Errorf("%w: type %d is of kind %d", errBTF, s.count+1, kind)
+	}
+	if s.end = s.next(off); s.end > len(s.types) {
+		s.end = len(s.types)
+		return false, fmt.Errorf("%w: type %d is cut", errBTF, s.count+1)
+	}
+	if s.count%btfStride == 0 {
+		s.sparse = append(s.sparse, uint32(off))
+	}
+	s.count++
+	if kind == btfStruct {
+		if name, ok := s.wanted[binary.LittleEndian.Uint32(s.types[off:])]; ok {
+			if _, again := s.found[name]; !again {
+				s.found[name] = uint32(off)
+			}
+		}
+	}
+	return true, nil
 }
 
 // name returns the offset of a name in the strings; names are stored once.
@@ -118,7 +130,7 @@ func (s *btfScan) name(name string) (uint32, bool) {
 	return uint32(i + 1), i >= 0
 }
 
-// next is the offset of the type behind the one at off, which scanBTF has checked.
+// next is the offset of the type behind the one at off, whose kind is known.
 func (s *btfScan) next(off int) int {
 	info := binary.LittleEndian.Uint32(s.types[off+4:])
 	if kind := int(info >> 24 & 0x1f); kind < len(btfTail) {
@@ -129,8 +141,13 @@ func (s *btfScan) next(off int) int {
 
 // offset is where type id stands; ok is false for one that does not exist.
 func (s *btfScan) offset(id uint32) (off int, ok bool) {
-	if id == 0 || int64(id) > int64(s.count) {
+	if id == 0 {
 		return 0, false
+	}
+	for int64(id) > int64(s.count) {
+		if more, err := s.read(); !more || err != nil {
+			return 0, false
+		}
 	}
 	off = int(s.sparse[(id-1)/btfStride])
 	for range (id - 1) % btfStride {

@@ -93,9 +93,9 @@ func call(t *testing.T, o SyscallOptions, args ...uintptr) (enter, exit wire.Rec
 			for range 5 {
 				unix.RawSyscall6(unix.SYS_GETPPID, a[0], a[1], a[2], a[3], a[4], a[5])
 			}
-			in, _ := s.entry.Stats()
-			out, _ := s.exit.Stats()
-			t.Logf("of 5 more calls: entry program ran %d times, exit program %d", in.RunCount, out.RunCount)
+			in, _ := s.entry.info()
+			out, _ := s.exit.info()
+			t.Logf("of 5 more calls: entry program ran %d times, exit program %d", in.runs, out.runs)
 			stats.Close()
 		}
 		c, err := s.Counters()
@@ -359,10 +359,8 @@ func TestLoadLarge(t *testing.T) {
 				continue
 			}
 			for _, p := range s.shapes {
-				if i, err := p.Info(); err == nil {
-					n, _ := i.VerifiedInstructions()
-					size, _ := i.TranslatedSize()
-					t.Logf("%s, limit %d: %d bytes, %d instructions verified", name, limit, size, n)
+				if i, err := p.info(); err == nil {
+					t.Logf("%s, limit %d: %d bytes, %d instructions verified", name, limit, i.size, i.verified)
 				}
 			}
 			t.Logf("%s, limit %d: opened in %v", name, limit, time.Since(start))

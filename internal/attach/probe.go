@@ -296,7 +296,9 @@ func (s *Syscalls) probesMissed() (n uint64) {
 	for _, p := range s.probes {
 		for _, prog := range append(p.entry, p.ret...) {
 			if prog != nil {
-				n += missed(prog)
+				if st, err := prog.Stats(); err == nil {
+					n += st.RecursionMisses
+				}
 			}
 		}
 	}

@@ -96,14 +96,14 @@ type Syscalls struct {
 	opt    SyscallOptions
 	has    ability
 	maps   map[string]*ebpf.Map
-	entry  *ebpf.Program
-	exit   *ebpf.Program
+	entry  *tracing
+	exit   *tracing
 	life   []lifeProgram
-	shapes []*ebpf.Program
+	shapes []*tracing // by index in the program array
 	main   *ring.Reader
 	side   *ring.Reader
 	mu     sync.Mutex // guards links and closed
-	links  []link.Link
+	links  []int      // descriptors of the attachments
 	closed bool
 	cpus   int
 
@@ -115,7 +115,7 @@ type Syscalls struct {
 }
 
 type lifeProgram struct {
-	*ebpf.Program
+	*tracing
 	tracepoint string
 }
 
@@ -281,6 +281,11 @@ func (s *Syscalls) makeMaps(t *bpfgen.Target, scratch, cpus int) error {
 	if s.has.grow {
 		follow.MaxEntries, follow.Flags = manyProcs, unix.BPF_F_NO_PREALLOC
 	}
+	if !s.opt.Follow {
+		// Only the processes that were named, and one command.
+		named := uint32(len(s.opt.Target.AllowPids) + len(s.opt.Target.AllowTids))
+		follow.MaxEntries = min(follow.MaxEntries, max(fewStates, 2*named))
+	}
 	if t.Procs {
 		follow.Name = bpfgen.MapProcs
 		specs = append(specs, follow)
@@ -355,6 +360,35 @@ func (s *Syscalls) seed() error {
 	return nil
 }
 
+// loadTracing loads one program on a raw tracepoint. Where that fails, and for programs with functions, which need type information,
+// the library does.
+func (s *Syscalls) loadTracing(p *bpfgen.Program) (*tracing, error) {
+	if !p.Functions() {
+		code, err := p.Encode(func(name string) (int, bool) {
+			if m := s.maps[name]; m != nil {
+				return m.FD(), true
+			}
+			return 0, false
+		})
+		if err != nil {
+			return nil, err
+		}
+		if t, err := loadTracing(p.Name, code); err == nil {
+			return t, nil
+		}
+	}
+	prog, err := s.load(p, ebpf.RawTracepoint, false)
+	if err != nil {
+		return nil, err
+	}
+	defer prog.Close()
+	fd, err := unix.FcntlInt(uintptr(prog.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, explain("loading the program "+p.Name, err)
+	}
+	return &tracing{fd}, nil
+}
+
 // load loads one program whose map references are names.
 func (s *Syscalls) load(p *bpfgen.Program, typ ebpf.ProgramType, multi bool) (*ebpf.Program, error) {
 	insns := make(asm.Instructions, len(p.Insns))
@@ -365,9 +399,6 @@ func (s *Syscalls) load(p *bpfgen.Program, typ ebpf.ProgramType, multi bool) (*e
 				return nil, fmt.Errorf("program %s: map %q: %w", p.Name, insns[i].Reference(), err)
 			}
 		}
-	}
-	if typ == ebpf.UnspecifiedProgram {
-		typ = ebpf.RawTracepoint
 	}
 	spec := &ebpf.ProgramSpec{Name: p.Name, Type: typ, License: "Dual BSD/GPL", Instructions: insns}
 	if multi {
@@ -384,10 +415,11 @@ func (s *Syscalls) load(p *bpfgen.Program, typ ebpf.ProgramType, multi bool) (*e
 // hundreds of them together would be the tracer's largest use of memory.
 type loading struct {
 	generate func() (*bpfgen.Program, error)
-	user     string // the call it is for, in words
-	done     func(*ebpf.Program)
-	typ      ebpf.ProgramType // zero: a raw tracepoint
-	multi    bool             // it is attached to many user functions at a time
+	user     string              // the call it is for, in words
+	tracing  func(*tracing)      // takes a program on a raw tracepoint
+	done     func(*ebpf.Program) // takes one of another type
+	typ      ebpf.ProgramType    // of the latter
+	multi    bool                // it is attached to many user functions at a time
 }
 
 // made is a program that is generated already.
@@ -399,6 +431,7 @@ func made(p *bpfgen.Program) func() (*bpfgen.Program, error) {
 func (s *Syscalls) loadAll(list []loading) error {
 	errs := make([]error, len(list))
 	progs := make([]*ebpf.Program, len(list))
+	traces := make([]*tracing, len(list))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), len(list)) {
@@ -407,7 +440,9 @@ func (s *Syscalls) loadAll(list []loading) error {
 			defer wg.Done()
 			for i := next.Add(1) - 1; i < int64(len(list)); i = next.Add(1) - 1 {
 				p, err := list[i].generate()
-				if err == nil {
+				if err == nil && list[i].tracing != nil {
+					traces[i], err = s.loadTracing(p)
+				} else if err == nil {
 					progs[i], err = s.load(p, list[i].typ, list[i].multi)
 				}
 				if errs[i] = err; err != nil {
@@ -419,8 +454,12 @@ func (s *Syscalls) loadAll(list []loading) error {
 	wg.Wait()
 	var first error
 	for i := range list {
+		// Owned from here, also when another one failed.
+		if traces[i] != nil {
+			list[i].tracing(traces[i])
+		}
 		if progs[i] != nil {
-			list[i].done(progs[i]) // owned from here, also when another one failed
+			list[i].done(progs[i])
 		}
 		if first == nil && errs[i] != nil {
 			first = errs[i]
@@ -440,17 +479,18 @@ func (s *Syscalls) loadPrograms(gen *bpfgen.Syscalls, plan *table, scratch int) 
 	}
 	var list []loading
 	if s.calls() {
-		list = append(list, loading{generate: gen.Enter, done: func(p *ebpf.Program) { s.entry = p }},
-			loading{generate: gen.Exit, done: func(p *ebpf.Program) { s.exit = p }})
+		list = append(list, loading{generate: gen.Enter, tracing: func(p *tracing) { s.entry = p }},
+			loading{generate: gen.Exit, tracing: func(p *tracing) { s.exit = p }})
 	}
 	for _, l := range life {
-		list = append(list, loading{generate: made(l.Program), done: func(p *ebpf.Program) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
+		list = append(list, loading{generate: made(l.Program), tracing: func(p *tracing) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
 	}
+	s.shapes = make([]*tracing, len(plan.shapes))
 	for i, sh := range plan.shapes {
 		list = append(list, loading{
 			generate: func() (*bpfgen.Program, error) { return gen.Compile(sh, s.opt.StrLimit, scratch) },
 			user:     plan.users[i],
-			done:     func(p *ebpf.Program) { s.shapes = append(s.shapes, p) },
+			tracing:  func(p *tracing) { s.shapes[i] = p },
 		})
 		plan.progs[i] = i
 	}
@@ -462,7 +502,7 @@ func (s *Syscalls) loadPrograms(gen *bpfgen.Syscalls, plan *table, scratch int) 
 		return err
 	}
 	for i, p := range s.shapes {
-		if err := s.maps[bpfgen.MapProgs].Put(uint32(i), p); err != nil {
+		if err := s.maps[bpfgen.MapProgs].Put(uint32(i), uint32(p.fd)); err != nil {
 			return fmt.Errorf("filling the program array: %w", err)
 		}
 	}
@@ -485,8 +525,8 @@ func (s *Syscalls) Attach() (err error) {
 			s.detach()
 		}
 	}()
-	attach := func(tracepoint string, p *ebpf.Program) error {
-		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: tracepoint, Program: p})
+	attach := func(tracepoint string, p *tracing) error {
+		l, err := p.attach(tracepoint)
 		if err != nil {
 			return explain(fmt.Sprintf("attaching to the raw tracepoint %s", tracepoint), err)
 		}
@@ -494,7 +534,7 @@ func (s *Syscalls) Attach() (err error) {
 		return nil
 	}
 	for _, l := range s.life {
-		if err := attach(l.tracepoint, l.Program); err != nil {
+		if err := attach(l.tracepoint, l.tracing); err != nil {
 			return err
 		}
 	}
@@ -529,7 +569,7 @@ func (s *Syscalls) detach() error {
 	s.probeLinks, s.events = nil, nil
 	// Entries first: what is under way still gets its return.
 	for i := len(s.links) - 1; i >= 0; i-- {
-		errs = append(errs, s.links[i].Close())
+		errs = append(errs, unix.Close(s.links[i]))
 	}
 	s.links = nil
 	return errors.Join(errs...)
@@ -655,20 +695,11 @@ func (s *Syscalls) Counters() (Counters, error) {
 		}
 	}
 	if s.calls() {
-		c.EnterMissed = missed(s.entry)
-		c.ExitMissed = missed(s.exit)
+		c.EnterMissed = s.entry.missed()
+		c.ExitMissed = s.exit.missed()
 	}
 	c.EnterMissed += s.probesMissed()
 	return c, nil
-}
-
-// missed is the number of hits for which the kernel did not run the program; kernels before 5.12 do not tell.
-func missed(p *ebpf.Program) uint64 {
-	st, err := p.Stats()
-	if err != nil {
-		return 0
-	}
-	return st.RecursionMisses
 }
 
 // Close detaches everything, closes the rings and unloads the programs. It may be called more than once.
@@ -685,13 +716,13 @@ func (s *Syscalls) Close() error {
 			errs = append(errs, r.Close())
 		}
 	}
-	progs := append([]*ebpf.Program{s.entry, s.exit}, s.shapes...)
+	progs := append([]*tracing{s.entry, s.exit}, s.shapes...)
 	for _, l := range s.life {
-		progs = append(progs, l.Program)
+		progs = append(progs, l.tracing)
 	}
 	for _, p := range progs {
 		if p != nil {
-			errs = append(errs, p.Close())
+			errs = append(errs, p.close())
 		}
 	}
 	errs = append(errs, s.closeProbes()...)

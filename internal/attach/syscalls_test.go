@@ -146,9 +146,8 @@ func TestLoadEverything(t *testing.T) {
 		}
 		most := uint32(0)
 		for _, p := range s.shapes {
-			if i, err := p.Info(); err == nil {
-				n, _ := i.VerifiedInstructions()
-				most = max(most, n)
+			if i, err := p.info(); err == nil {
+				most = max(most, i.verified)
 			}
 		}
 		t.Logf("at most %d instructions verified", most)
@@ -185,9 +184,9 @@ func TestVerifierError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prog, err := s.load(p, ebpf.UnspecifiedProgram, false)
+	prog, err := s.loadTracing(p)
 	if err == nil {
-		prog.Close()
+		prog.close()
 		t.Fatal("a program that writes behind its buffer was loaded")
 	}
 	var ve *VerifierError

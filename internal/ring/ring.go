@@ -111,15 +111,32 @@ func (r *Reader) Read(dst []byte, max int, deadline time.Time) ([]byte, error) {
 			}
 			timeout = int((left + time.Millisecond - 1) / time.Millisecond)
 		}
-		var ev [2]unix.EpollEvent
-		for {
-			_, err := unix.EpollWait(r.epoll, ev[:], timeout)
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, unix.EINTR) {
-				return dst, fmt.Errorf("waiting on the ring: %w", err)
-			}
+		if err := r.wait(timeout); err != nil {
+			return dst, err
+		}
+	}
+}
+
+// Wait waits for a producer's wake-up, whatever is in the ring already, but not longer than d.
+func (r *Reader) Wait(d time.Duration) error {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	if r.closed.Load() {
+		return fmt.Errorf("waiting on the ring: %w", os.ErrClosed)
+	}
+	return r.wait(int((max(d, 0) + time.Millisecond - 1) / time.Millisecond))
+}
+
+// wait waits timeout milliseconds; -1 is for ever.
+func (r *Reader) wait(timeout int) error {
+	var ev [2]unix.EpollEvent
+	for {
+		_, err := unix.EpollWait(r.epoll, ev[:], timeout)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("waiting on the ring: %w", err)
 		}
 	}
 }
