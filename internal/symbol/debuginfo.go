@@ -146,11 +146,12 @@ func (d *debugInfo) root(u *unit, t *abbrevs, e *entry) error {
 // span is a range of a function, or of a call that was inlined.
 type span struct {
 	lo, hi   uint32
-	die      uint64 // where the name is
+	die      uint64 // where the name is: the origin of an inlined function
 	outer    int32  // the span that holds it; -1
 	callLine uint32
 	callFile uint32
 	inlined  bool
+	entry    bool // the function, or the call that was inlined, begins here: others are further ranges of it
 }
 
 type lineRow struct {
@@ -349,11 +350,14 @@ func (d *debugInfo) packSpans(u *unit, abbrevs *abbrevs, t *unitTable) {
 		}
 		switch e.tag {
 		case tagSubprogram, tagInlinedSubroutine:
-			before := len(t.spans)
+			before, name := len(t.spans), at
+			if e.origin != 0 && e.tag == tagInlinedSubroutine {
+				name = e.origin
+			}
 			d.rangesOf(u, &e, &budget, func(lo, hi uint64) {
 				if lo -= d.base; lo < 1<<32 && hi-d.base < 1<<32 && len(t.spans) < maxSpans {
-					t.spans = append(t.spans, span{lo: uint32(lo), hi: uint32(hi - d.base), die: at, outer: -1,
-						callFile: uint32(e.callFile), callLine: uint32(e.callLine), inlined: e.tag == tagInlinedSubroutine})
+					t.spans = append(t.spans, span{lo: uint32(lo), hi: uint32(hi - d.base), die: name, outer: -1,
+						callFile: uint32(e.callFile), callLine: uint32(e.callLine), inlined: e.tag == tagInlinedSubroutine, entry: len(t.spans) == before})
 				}
 			})
 			if len(t.spans) > before || e.tag == tagInlinedSubroutine {
@@ -464,8 +468,11 @@ func (d *debugInfo) packLines(u *unit, t *unitTable) {
 	t.rows = slices.Clip(t.rows)
 }
 
-// name is the name of a function, of the linker if there is one, which an entry or what it stands for has.
-func (d *debugInfo) name(die uint64) string {
+// name is the demangled name of a function.
+func (d *debugInfo) name(die uint64) string { return Demangle(d.symbolName(die)) }
+
+// symbolName is the name of a function, that of the linker if there is one, which an entry or what it stands for has.
+func (d *debugInfo) symbolName(die uint64) string {
 	plain := ""
 	for range 8 {
 		i, found := slices.BinarySearch(d.units, die)
@@ -492,7 +499,7 @@ func (d *debugInfo) name(die uint64) string {
 			break
 		}
 		if s := d.text(&u, e.linkage); s != "" {
-			return Demangle(s)
+			return s
 		}
 		if plain == "" {
 			plain = d.text(&u, e.name)

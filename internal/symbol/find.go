@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -51,6 +52,7 @@ type NotFoundError struct {
 	Pattern  string
 	Near     []string // names of the file that look like it, best first
 	Imported bool     // the file calls it and another defines it
+	Inlined  []string // places, FILE:LINE, where the compiler put copies of it instead of calls
 }
 
 func (e *NotFoundError) Error() string {
@@ -58,7 +60,12 @@ func (e *NotFoundError) Error() string {
 	if e.Imported {
 		s += fmt.Sprintf("; it is called from here and is in a library (%s@plt is the call)", e.Pattern)
 	}
-	if len(e.Near) > 0 {
+	if n := len(e.Inlined); n > 0 {
+		s += "; it was inlined at " + strings.Join(e.Inlined[:min(n, 3)], ", ")
+		if n > 3 {
+			s += fmt.Sprintf(" and %d more places", n-3)
+		}
+	} else if len(e.Near) > 0 {
 		s += "; did you mean " + strings.Join(e.Near, ", ") + "?"
 	}
 	return s
@@ -328,11 +335,35 @@ func (s *search) notFound() error {
 			e.Imported = e.Imported || st.Name == name
 		}
 		e.Near = s.near()
+		e.Inlined = s.inlinedAt()
 	}
 	if len(s.ifuncs) > 0 {
 		return fmt.Errorf("%s: %s", s.f.Path, strings.Join(s.out.Notes, "; "))
 	}
 	return e
+}
+
+// maxInlineSearch bounds how much debug data is read to say more about a name that was not found.
+const maxInlineSearch = 128 << 20
+
+func (s *search) inlinedAt() (out []string) {
+	d, err := s.f.Debug()
+	if err != nil {
+		return nil
+	}
+	if sect := d.ELF.Section(".debug_info"); sect == nil || sect.Size > maxInlineSearch {
+		return nil
+	}
+	sites, err := Inlined(s.f, s.p)
+	if err != nil {
+		return nil
+	}
+	for _, x := range sites {
+		if at := fmt.Sprintf("%s:%d", filepath.Base(x.File), x.Line); !slices.Contains(out, at) {
+			out = append(out, at)
+		}
+	}
+	return out
 }
 
 // near are the five names that look most like the one that was not found. Demangling is bounded: it is the dear part.

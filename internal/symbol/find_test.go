@@ -321,3 +321,50 @@ func TestMatchGlob(t *testing.T) {
 }
 
 func hexa(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }
+
+// TestFindARM64: marks of instructions are no functions, and stubs and indirect functions of the other architecture are read.
+func TestFindARM64(t *testing.T) {
+	if _, err := exec.LookPath("aarch64-linux-gnu-gcc"); err != nil {
+		t.Skip(err) // a cross compiler is not everywhere
+	}
+	dir := t.TempDir()
+	src := filepath.Join(dir, "a.c")
+	code := `
+#include <stdio.h>
+#include <stdlib.h>
+#include <fcntl.h>
+__attribute__((noinline)) static int one(int x) { return x + 1; }
+__attribute__((noinline)) static int two(int x) { return x + 2; }
+volatile int which;
+static int (*resolve(void))(int) { if (which) return one; return two; }
+int pick(int) __attribute__((ifunc("resolve")));
+int main(int c, char **v) { printf("%d", open(v[0], 0)); return puts(getenv("x")) + pick(1); }
+`
+	if err := os.WriteFile(src, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, flags := range [][]string{{"-O2"}, {"-O2", "-mbranch-protection=standard"}, {"-O0", "-no-pie"}} {
+		path := filepath.Join(dir, "a")
+		run(t, "aarch64-linux-gnu-gcc", append([]string{"-o", path, src}, flags...)...)
+		f := open(t, path)
+		for s := range f.EachFunc() {
+			if strings.HasPrefix(s.Name, "$") {
+				t.Errorf("%v: %s is taken for a function", flags, s.Name)
+			}
+		}
+		n := 0
+		for _, m := range regexp.MustCompile(`(?m)^0*([0-9a-f]+) <(\w+)@plt>:`).FindAllStringSubmatch(run(t, "aarch64-linux-gnu-objdump", "-d", path), -1) {
+			n++
+			found, err := Find(f, Exact(m[2]+"@plt"))
+			if err != nil || !slices.ContainsFunc(found.Funcs, func(fn Func) bool { return fn.Stub && hexa(fn.Addr) == "0x"+m[1] }) {
+				t.Errorf("%v: %s@plt at %s: %+v, %v", flags, m[2], m[1], found.Funcs, err)
+			}
+		}
+		if n < 4 {
+			t.Errorf("%v: objdump names %d stubs", flags, n)
+		}
+		if got := strings.Join(find(t, f, Exact("pick")), " "); got != "one two" {
+			t.Errorf("%v: pick: %q", flags, got)
+		}
+	}
+}

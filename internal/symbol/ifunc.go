@@ -90,6 +90,7 @@ func loadsAMD64(code []byte, pc uint64) (out []uint64) {
 // loadsARM64: adrp and add, adr.
 func loadsARM64(code []byte, pc uint64) (out []uint64) {
 	var page [32]uint64 // by register
+	var known [32]bool
 	for at := 0; at+4 <= len(code); at += 4 {
 		in, err := arm64asm.Decode(code[at:])
 		if err != nil {
@@ -117,17 +118,15 @@ func loadsARM64(code []byte, pc uint64) (out []uint64) {
 			if in.Op == arm64asm.ADR {
 				out = append(out, here+uint64(rel))
 			} else {
-				page[d] = here&^0xfff + uint64(rel)
+				page[d], known[d] = here&^0xfff+uint64(rel), true
 			}
 		case arm64asm.ADD:
-			_, ok := reg(0)
-			n, ok2 := reg(1)
-			imm, ok3 := in.Args[2].(arm64asm.ImmShift)
-			if !ok || !ok2 || !ok3 || page[n] == 0 {
+			n, ok := reg(1)
+			_, imm := in.Args[2].(arm64asm.ImmShift)
+			if !ok || !imm || !known[n] {
 				continue
 			}
-			// The immediate is bits 21 to 10 of the instruction; the library keeps it to itself.
-			_ = imm
+			// The immediate is bits 21 to 10 of the instruction, shifted by 12 with bit 22; the library keeps it to itself.
 			w := uint32(code[at]) | uint32(code[at+1])<<8 | uint32(code[at+2])<<16 | uint32(code[at+3])<<24
 			v := uint64(w >> 10 & 0xfff)
 			if w>>22&1 != 0 {

@@ -85,6 +85,24 @@ func ReadKernel(r io.Reader) (*Kernel, error) {
 	return k, nil
 }
 
+// KernelFunc is a function of the kernel.
+type KernelFunc struct {
+	Name   string
+	Module string // "[ext4]"; "[kernel]" for the kernel itself
+	Addr   uint64
+}
+
+// Find gives the functions that p selects, by address. Names that the linker and the compiler made up, __pfx_ and __cfi_, are left
+// out.
+func (k *Kernel) Find(p Pattern) (out []KernelFunc) {
+	for _, r := range k.rows {
+		if name := k.name(r); !isKernelMark(name) && p.matches(name) {
+			out = append(out, KernelFunc{name, k.modules[r.module], r.addr})
+		}
+	}
+	return out
+}
+
 func (k *Kernel) name(r kernelRow) string {
 	b := k.names[r.name:]
 	return string(b[:bytes.IndexByte(b, 0)])

@@ -341,6 +341,9 @@ func TestKernel(t *testing.T) {
 	if f := k.Frame(0xffffffffc0000050, true); f.Func != "ext_open" || f.FuncOff != 0x50 {
 		t.Errorf("a return address at the end of a function: %+v", f)
 	}
+	if got := k.Find(Glob("*_*")); len(got) != 4 || got[1].Name != "do_it" || got[2].Module != "[ext4]" {
+		t.Errorf("functions %+v", got)
+	}
 	if _, err := ReadKernel(strings.NewReader("0000000000000000 T a\n0000000000000000 T b\n")); err != ErrKallsyms {
 		t.Errorf("hidden addresses: %v", err)
 	}
@@ -419,5 +422,33 @@ func copyFile(t testing.TB, from, to string) {
 	}
 	if err := out.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestInlined: places of a function that has no code of its own.
+func TestInlined(t *testing.T) {
+	src := "static inline __attribute__((always_inline)) int twice(int x) {\n\tasm volatile(\"nop\");\n\treturn 2 * x;\n}\nint a(int x) {\n\treturn twice(x) + 1;\n}\nint b(int x) {\n\tif (x > 3)\n\t\treturn twice(x);\n\treturn 0;\n}\nint main(int c, char **v) { return a(c) + b(c); }\n"
+	f := open(t, compile(t, "inl.c", src, "-O1", "-g"))
+	sites, err := Inlined(f, Glob("twi*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := New(Options{Lines: true})
+	m, err := r.Open(f.Path, f.Path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, s := range sites {
+		got[fmt.Sprintf("%s at %d in %s", s.Name, s.Line, s.In)] = true
+		if fr := r.Frames(nil, m, event.Frame{Offset: s.Off}, false); len(fr) < 2 || fr[0].Func != "twice" || !fr[0].Inlined || fr[1].Line != s.Line {
+			t.Errorf("%+v is %+v", s, fr)
+		}
+	}
+	if !got["twice at 6 in a"] || !got["twice at 10 in b"] {
+		t.Errorf("sites %v", got)
+	}
+	if _, err := Find(f, Exact("twice")); err == nil || !strings.Contains(err.Error(), "it was inlined at inl.c:6, inl.c:10") {
+		t.Errorf("%v", err)
 	}
 }
