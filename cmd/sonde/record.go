@@ -158,7 +158,7 @@ func (f *traceFlags) replay(path string) error {
 	result, err := replay.Run(ctx, r.Next, out)
 	result.Recorded(r.Ledger)
 	err = errors.Join(err, out.finish(&result.Ledger))
-	account(result, f.out.quiet)
+	account(result, f.out.quiet, true)
 	if err != nil && !errors.Is(err, syscall.EPIPE) {
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -51,10 +51,16 @@ func (f *traceFlags) announce(o *tracer.Options, q *qualifiers) {
 	if f.out.quiet > 0 || q.quiet["attach"] {
 		return
 	}
-	pids := o.Target.Pids
+	t, command := o.Target, o.Command != nil
 	o.Ready = func() {
-		for _, pid := range pids {
+		for _, pid := range t.Pids {
 			fmt.Fprintf(os.Stderr, "sonde: Process %d attached\n", pid)
+		}
+		for _, tid := range t.Tids {
+			fmt.Fprintf(os.Stderr, "sonde: Thread %d attached\n", tid)
+		}
+		if !command && len(t.Pids)+len(t.Tids) == 0 {
+			fmt.Fprintln(os.Stderr, "sonde: attached to all tasks that match; Ctrl-C ends")
 		}
 	}
 }
@@ -104,7 +110,7 @@ func runSession(s *tracer.Session, out *output, command bool, quiet int) error {
 	if caughtNow := interrupted(stopped, &caught); caughtNow != nil && result.Ended {
 		caught = nil // the command's own status tells it
 	}
-	account(result, quiet)
+	account(result, quiet, command)
 	var start *proc.StartError
 	switch {
 	case errors.As(err, &start):
@@ -157,10 +163,10 @@ func statusError(r *tracer.Result) error {
 }
 
 // account prints the ledger to stderr: always when something is lost or does not add up, else unless -q.
-func account(r *tracer.Result, quiet int) {
+func account(r *tracer.Result, quiet int, command bool) {
 	l := &r.Ledger
 	lost := l.LostTotal()
-	if l.Made == 0 && lost == 0 || quiet > 0 && lost == 0 && l.Balanced() && r.Skipped+r.SideLost+r.FollowFull == 0 && r.PerTask == nil {
+	if command && l.Made == 0 && lost == 0 || quiet > 0 && lost == 0 && l.Balanced() && r.Skipped+r.SideLost+r.FollowFull == 0 && r.PerTask == nil {
 		return
 	}
 	var b strings.Builder
