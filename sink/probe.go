@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"math"
 	"strconv"
 
@@ -38,6 +39,12 @@ func (t *Text) context(e *event.Event) {
 	if e.Stack == nil {
 		return
 	}
+	// The same stacks come again and again.
+	if text, ok := t.stacks[e.Stack]; ok {
+		t.b = append(t.b, text...)
+		return
+	}
+	start := len(t.b)
 	for i := range e.Stack.Frames {
 		t.frame(&e.Stack.Frames[i])
 	}
@@ -46,7 +53,15 @@ func (t *Text) context(e *event.Event) {
 		t.b = appendEscaped(t.b, []byte(e.Stack.End), HexNever, 0, 0)
 		t.str(")\n")
 	}
+	text := t.b[start:]
+	if t.stackBytes += len(text) + 64; t.stacks == nil || t.stackBytes > maxStackText {
+		t.stacks, t.stackBytes = make(map[*event.Stack][]byte), len(text)
+	}
+	t.stacks[e.Stack] = bytes.Clone(text)
 }
+
+// maxStackText bounds the text of stacks that is kept.
+const maxStackText = 4 << 20
 
 // frame appends one frame in the shape of strace -k: file(function+0x12) [0x4567], where the last is the offset in the file.
 func (t *Text) frame(f *event.Frame) {

@@ -73,6 +73,9 @@ type Text struct {
 	b      []byte
 	err    error
 
+	stacks     map[*event.Stack][]byte // text of those shown lately; a Stack does not change
+	stackBytes int
+
 	lineStart int // where the line being built starts in b
 	open      uint32
 	opened    bool // the last line of the output belongs to the unfinished call of task open
