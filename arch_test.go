@@ -26,6 +26,7 @@ var rooms = map[string][]string{
 	"internal/ring":     {"internal/wire"},
 	"internal/attach":   {"internal/bpfgen", "internal/objfile", "internal/ring", "internal/syscalls", "internal/unwind", "internal/wire"},
 	"internal/proc":     {},
+	"internal/inject":   {"internal/proc", "internal/syscalls", "probe"},
 	"internal/ldcache":  {},
 	"internal/objfile":  {},
 	"internal/symbol":   {"event", "internal/objfile"},
@@ -33,7 +34,7 @@ var rooms = map[string][]string{
 	"internal/unwind":   {"internal/bpfgen", "internal/objfile"},
 	"recording":         {"event"},
 	"sink":              {"event", "internal/constant"},
-	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/plan", "internal/proc", "internal/ring", "internal/bpfgen", "internal/symbol",
+	"tracer": {"event", "internal/attach", "internal/constant", "internal/decode", "internal/inject", "internal/plan", "internal/proc", "internal/ring", "internal/bpfgen", "internal/symbol",
 		"internal/syscalls", "internal/wire", "probe", "recording"},
 }
 

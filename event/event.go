@@ -60,6 +60,7 @@ type Event struct {
 	RetTree  Tree   // how to print Ret when it is not a plain number; empty otherwise
 	RetNote  string // explanation shown after the value in parentheses: flags, Timeout; empty for most
 	RetNoted bool   // there is an explanation although it is empty: select found its sets empty
+	Injected bool   // the session made up the result, and the call was not run
 	Errno    uint16 // the positive error number, 0 for success
 	Duration uint64 // ns between entry and return
 	Decoded  bool   // false when the call has no entry in the tables: Args are six raw words

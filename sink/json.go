@@ -322,6 +322,9 @@ func (j *JSON) outcome(e *event.Event) {
 		} else {
 			j.int(e.Ret)
 		}
+		if e.Injected {
+			j.str(`,"injected":true`)
+		}
 		if e.Errno != 0 {
 			x := constant.ErrnoOf(int(e.Errno))
 			j.str(`,"errno":{"name":`)

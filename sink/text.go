@@ -833,4 +833,7 @@ func (t *Text) result(e *event.Event) {
 		t.str(e.RetNote)
 		t.b = append(t.b, ')')
 	}
+	if e.Injected {
+		t.str(" (INJECTED)")
+	}
 }

@@ -594,6 +594,7 @@ func (a *assembler) syscallEvent(it *item, r wire.Record, time uint64) *event.Ev
 	e := a.begin(event.TypeSyscall, it, r, time)
 	e.Name, e.ABI, e.Nr, e.IP = it.call.name, it.ac.abi.Name, r.Probe(), r.IP()
 	e.Decoded = it.call.def != nil
+	e.Injected = it.call.injected && len(it.enter) > 0 && it.enter.Flags()&wire.FlagAnswered != 0
 	return e
 }
 

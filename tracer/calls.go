@@ -20,6 +20,8 @@ type call struct {
 	child  bool
 	exec   bool
 	detail Detail
+	// injected marks calls of which the session may make up the result.
+	injected bool
 	// later marks calls of which arguments are known at the return only.
 	later bool
 }
@@ -93,6 +95,22 @@ func newCallTables(arch string, show func(abi *syscalls.ABI, nr uint32) bool, de
 		}
 	}
 	return t, nil
+}
+
+// injected marks calls, by ABI and number.
+func (t *callTables) injected(list map[string][]uint32) {
+	for _, ac := range []*abiCalls{t.native, t.compat, t.x32} {
+		if ac == nil {
+			continue
+		}
+		for _, nr := range list[ac.abi.Name] {
+			if uint64(nr) < uint64(len(ac.calls)) {
+				ac.calls[nr].injected = true
+			} else if c := ac.private[nr]; c != nil {
+				c.injected = true
+			}
+		}
+	}
 }
 
 // lookup returns the call of a record by the ABI through which the task entered. A number without a name gets an entry of

@@ -49,6 +49,7 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 	}
 	r.asm.launching = r.facts.Command
 	r.asm.filter, r.asm.whole, r.asm.self, r.asm.follow = o.Filter, o.Whole, r.facts.Self, r.facts.Follow
+	tables.injected(r.facts.Injected)
 	r.asm.limit, r.asm.filterFull = o.Limit, o.FilterFull
 	if o.Comms {
 		r.asm.comms = func(uint32) string { return "" }

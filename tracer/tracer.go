@@ -21,6 +21,7 @@ import (
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/attach"
 	"github.com/sonde-trace/sonde/internal/decode"
+	"github.com/sonde-trace/sonde/internal/inject"
 	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/proc"
 	"github.com/sonde-trace/sonde/internal/syscalls"
@@ -93,6 +94,8 @@ type Options struct {
 	Ready func()
 	// Limit ends the session when that many calls have been shown; 0 is no limit. Those that come later count as filtered.
 	Limit uint64
+	// Inject makes up results of the command's calls, and those of the processes that it makes with Follow.
+	Inject []*probe.Injection
 	// PerTask keeps an account for each thread.
 	PerTask bool
 	// StackDepth is the most frames of the user stack to show at each entry and hit: 1 to 512; 0 shows none. StackLines adds inlined
@@ -126,6 +129,8 @@ type Session struct {
 	tee     []byte
 	learned []byte // records of modules that the recording has not got yet
 
+	// inject answers calls; nil when none are to be.
+	inject  *inject.Listener
 	child   *proc.Child
 	horizon uint64 // nothing older than that is to come
 	ended   bool   // the command has been waited for
@@ -155,6 +160,8 @@ type Result struct {
 	SideLost uint64
 	// FollowFull counts processes that were not followed because too many were followed already.
 	FollowFull uint64
+	// Left says what is wrong with injection from now on; nil when nothing is.
+	Left error
 }
 
 // facts are what a replay needs to know of a session.
@@ -169,6 +176,8 @@ type facts struct {
 	Self     uint32              `json:"self"`
 	Selected map[string][]uint32 `json:"selected,omitempty"` // by ABI; absent when all calls are selected
 	Tasks    []taskFact          `json:"tasks,omitempty"`
+	// Injected are the calls, by ABI, of which a result may be made up.
+	Injected map[string][]uint32 `json:"injected,omitempty"`
 	Probes   []*plan.Plan        `json:"probes,omitempty"`
 	// Monotonic and Wall are one moment on two clocks, in ns.
 	Monotonic uint64 `json:"monotonic"`
@@ -216,7 +225,7 @@ func Open(o Options) (*Session, error) {
 	s.facts = facts{Probes: plans, Stacks: o.StackDepth > 0, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),
-		StackDepth: o.StackDepth, Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock,
+		StackDepth: o.StackDepth, Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock, Answered: len(o.Inject) > 0,
 		Target: attach.TargetFilter{
 			AllowPids: o.Target.Pids, DenyPids: o.Target.DenyPids, AllowTids: o.Target.Tids, DenyTids: o.Target.DenyTids,
 			AllowUIDs: o.Target.UIDs, DenyUIDs: o.Target.DenyUIDs, AllowComms: o.Target.Comms, DenyComms: o.Target.DenyComms,
@@ -239,6 +248,22 @@ func Open(o Options) (*Session, error) {
 		}
 		ao.Target.AllowPids = append(ao.Target.AllowPids, pid)
 	}
+	if len(o.Inject) > 0 {
+		if o.Command == nil {
+			return nil, errors.New("results can be injected into a command that is started here, not into running processes")
+		}
+		if s.inject, err = inject.New(o.Inject, syscalls.Family(runtime.GOARCH), o.Follow); err != nil {
+			return nil, err
+		}
+		s.facts.Injected = make(map[string][]uint32)
+		for _, abi := range syscalls.Family(runtime.GOARCH) {
+			for nr := range abi.All() {
+				if s.inject.Watches(abi.Name, nr) {
+					s.facts.Injected[abi.Name] = append(s.facts.Injected[abi.Name], nr)
+				}
+			}
+		}
+	}
 	if s.sys, err = attach.OpenSyscalls(ao); err != nil {
 		return nil, err
 	}
@@ -249,6 +274,7 @@ func Open(o Options) (*Session, error) {
 	if o.StackDepth > 0 {
 		s.asm.stacks = newStacks(o.StackLines, o.DebugDirs)
 	}
+	tables.injected(s.facts.Injected)
 	s.asm.limit, s.asm.filterFull = o.Limit, o.FilterFull
 	if o.Comms {
 		s.asm.comms = proc.Comm
@@ -378,7 +404,13 @@ func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
 		if err := s.sys.Launching(true); err != nil {
 			return &s.result, err
 		}
-		child, err := proc.Start(s.opt.Command)
+		command := *s.opt.Command
+		if s.inject != nil {
+			command.Before = s.inject.Install
+			// After the reading has ended, what is left of the command is told.
+			defer func() { s.result.Left = s.inject.Close() }()
+		}
+		child, err := proc.Start(&command)
 		if e := s.sys.Launching(false); err == nil && e != nil {
 			err = e
 		}

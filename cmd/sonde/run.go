@@ -166,7 +166,7 @@ func statusError(r *tracer.Result) error {
 func account(r *tracer.Result, quiet int, command bool) {
 	l := &r.Ledger
 	lost := l.LostTotal()
-	if command && l.Made == 0 && lost == 0 || quiet > 0 && lost == 0 && l.Balanced() && r.Skipped+r.SideLost+r.FollowFull == 0 && r.PerTask == nil {
+	if command && l.Made == 0 && lost == 0 || quiet > 0 && lost == 0 && l.Balanced() && r.Skipped+r.SideLost+r.FollowFull == 0 && r.PerTask == nil && r.Left == nil {
 		return
 	}
 	var b strings.Builder
@@ -200,6 +200,9 @@ func account(r *tracer.Result, quiet int, command bool) {
 	}
 	if r.RingFull {
 		fmt.Fprintf(os.Stderr, "sonde: a bigger buffer would have kept more: --buffer %dMiB; or --on-loss=block lets the target wait\n", max(1, r.RingSize>>20)*4)
+	}
+	if r.Left != nil {
+		fmt.Fprintln(os.Stderr, "sonde:", clean(r.Left.Error()))
 	}
 	if r.BlockWaits > 0 {
 		fmt.Fprintf(os.Stderr, "sonde: the target waited %d times for room, %v in all\n", r.BlockWaits, r.BlockTime.Round(time.Microsecond))

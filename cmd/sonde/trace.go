@@ -149,6 +149,7 @@ type qualifiers struct {
 	quiet   map[string]bool
 	// Calls that are not shown in full, of which structures are shown, and of which nothing but numbers is; nil: not said.
 	abbrev, verbose, raw *probe.Selection
+	inject               []*probe.Injection
 	fds                  func(fd int) bool // -e fd=; nil: not said
 }
 
@@ -234,7 +235,11 @@ func (f *traceFlags) qualify(family []*syscalls.ABI) (*qualifiers, error) {
 			}
 			q.fds = set
 		case "inject", "fault":
-			return nil, usagef("-e %s: sonde watches programs and does not change what their calls return; strace --%s does", e, name)
+			in, err := probe.ParseInjection(value, name == "fault", family)
+			if err != nil {
+				return nil, err
+			}
+			q.inject = append(q.inject, in)
 		case "read", "reads", "r", "write", "writes", "w", "kvm":
 			return nil, usagef("-e %s: not supported; -s N shows up to 65536 bytes of every buffer", e)
 		default:
@@ -364,6 +369,7 @@ func (f *traceFlags) choose(arch string) (o tracer.Options, q *qualifiers, err e
 		o.Whole = true
 		o.Filter = and(o.Filter, func(e *event.Event) bool { return status[statusOf(e)] })
 	}
+	o.Inject = q.inject
 	o.Detail, o.Limit, o.Comms = q.detail(), f.out.limit, f.out.comms
 	if len(f.out.paths) > 0 || q.fds != nil {
 		o.FDPaths = len(f.out.paths) > 0

@@ -504,7 +504,9 @@ func TestUsage(t *testing.T) {
 		{[]string{"trace", "-s", "-1", "--", "true"}, 2, "-s"},
 		{[]string{"trace", "-s", "100000", "--", "true"}, 2, "65536"},
 		{[]string{"trace", "--buffer", "3MiB", "--", "true"}, 2, "power of two"},
-		{[]string{"trace", "-e", "inject=read:error=EIO", "--", "true"}, 2, "inject"},
+		{[]string{"trace", "-e", "inject=read:poke_exit=@arg1=00", "--", "true"}, 2, "ptrace"},
+		{[]string{"trace", "-e", "inject=read", "--", "true"}, 2, "nothing is to be done"},
+		{[]string{"trace", "-e", "fault=read:retval=3", "--", "true"}, 2, "error= and when="},
 		{[]string{"trace", "-z", "-Z", "--", "true"}, 2, "exclude"},
 		{[]string{"trase", "--", "true"}, 2, "no such verb"},
 	}
@@ -549,5 +551,42 @@ func TestRecordReplay(t *testing.T) {
 	}
 	if cut := finish(t, sondeCommand(t, "replay", file), ""); cut.code != 1 || !strings.Contains(cut.stderr, "cut") || !strings.Contains(cut.stderr, "close(1000)") {
 		t.Errorf("of a cut file: status %d, %s", cut.code, cut.stderr)
+	}
+}
+
+// TestInject: an injected result reaches the program at the calls that were chosen, the line shows what the call asked for,
+// and all others go on.
+func TestInject(t *testing.T) {
+	script := "cd /; echo $?; cd /usr; echo $?; cd /; echo $?"
+	o := trace(t, "", "-e", "fault=chdir:error=EIO:when=2", "-e", "trace=chdir", "--", "sh", "-c", script)
+	if o.stdout != "0\n2\n0\n" || o.code != 0 {
+		t.Errorf("the program saw %q and ended with %d: %s", o.stdout, o.code, o.stderr)
+	}
+	want := []string{`chdir("/")`, `chdir("/usr")`, `chdir("/")`}
+	if len(o.trace) < len(want) {
+		t.Fatalf("lines: %q", o.trace)
+	}
+	for i, w := range want {
+		if injected := strings.HasSuffix(o.trace[i], "= -1 EIO (Input/output error) (INJECTED)"); !strings.HasPrefix(o.trace[i], w) || injected != (i == 1) {
+			t.Errorf("call %d: %s", i+1, o.trace[i])
+		}
+	}
+	if !strings.Contains(o.stderr, "3 calls: 3 shown, 0 filtered, 0 lost") {
+		t.Errorf("account: %s", o.stderr)
+	}
+	// What sonde itself does until the command is executed is not injected, whatever the calls, and children only with -f.
+	o = trace(t, "", "-e", "inject=execve,execveat,close,dup3,fcntl,clone,clone3,vfork,write,rt_sigprocmask,futex,mmap:retval=0:when=50000",
+		"-e", "inject=chdir:retval=7", "-e", "trace=chdir", "--", "sh", "-c", "(cd /nowhere/at/all); echo $?; cd /nowhere/at/all; echo $?")
+	if o.stdout != "2\n2\n" {
+		t.Errorf("without -f: the program saw %q: %s", o.stdout, o.stderr)
+	}
+	o = trace(t, "", "-f", "-e", "inject=chdir:error=EPERM", "-e", "trace=chdir", "--", "sh", "-c", "(cd /); echo $?")
+	if o.stdout != "2\n" {
+		t.Errorf("with -f: the program saw %q: %s", o.stdout, o.stderr)
+	}
+	// The memory that a call names is shown also when nothing but the call would have brought it in.
+	o = trace(t, "", "-e", "inject=mkdir:retval=0", "-e", "trace=mkdir", "--json", "--", "mkdir", "/nowhere/at/all")
+	if o.code != 0 || len(o.trace) < 2 || !strings.Contains(strings.Join(o.trace, "\n"), `"injected":true`) {
+		t.Errorf("mkdir: status %d, %q", o.code, o.trace)
 	}
 }

@@ -166,15 +166,14 @@ func EnterWord(abi string, nr uint32, prog int) uint32 {
 	if IsExec(abi, nr) {
 		w |= ExecCall
 	}
-	return w
-}
-
-func ExitWord(abi string, nr uint32, prog, retry int) uint32 {
-	w := EnterWord(abi, nr, prog) | uint32(retry+1)<<retryShft
 	if IsFork(abi, nr) {
 		w |= forkCall
 	}
 	return w
+}
+
+func ExitWord(abi string, nr uint32, prog, retry int) uint32 {
+	return EnterWord(abi, nr, prog) | uint32(retry+1)<<retryShft
 }
 
 // ABIName is the name of an architecture's ABI by index, "" beyond the last.

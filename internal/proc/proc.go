@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -97,6 +98,8 @@ type Command struct {
 	Env  []string
 	// User is who runs it; nil is the user who runs us.
 	User *User
+	// Before, if not nil, is called in the thread that starts the command. What it changes of that thread is the command's too, and ends with the thread when the command was started.
+	Before func() error
 }
 
 // User is a set of credentials.
@@ -126,13 +129,27 @@ type StartError struct {
 func (e *StartError) Error() string { return fmt.Sprintf("%s: %v", e.Path, e.Errno) }
 func (e *StartError) Unwrap() error { return e.Errno }
 
-// Start runs c. It returns after the execve succeeded or failed. The error is a *StartError when execve refused.
+// Start runs c. It returns after the execve succeeded or failed. The error is a *StartError when execve refused; that of
+// c.Before is wrapped.
 func Start(c *Command) (*Child, error) {
 	attr := &syscall.ProcAttr{Env: c.Env, Files: []uintptr{0, 1, 2}}
 	if c.User != nil {
 		attr.Sys = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: c.User.UID, Gid: c.User.GID, Groups: c.User.Groups}}
 	}
-	pid, err := syscall.ForkExec(c.Path, c.Argv, attr)
+	var pid int
+	var err, refused error
+	if c.Before == nil {
+		pid, err = syscall.ForkExec(c.Path, c.Argv, attr)
+	} else {
+		onThreadOfItsOwn(func() {
+			if refused = c.Before(); refused == nil {
+				pid, err = syscall.ForkExec(c.Path, c.Argv, attr)
+			}
+		})
+		if refused != nil {
+			return nil, fmt.Errorf("start %s: %w", c.Path, refused)
+		}
+	}
 	if err != nil {
 		var errno syscall.Errno
 		if errors.As(err, &errno) {
@@ -153,6 +170,23 @@ func Start(c *Command) (*Child, error) {
 		}
 	}()
 	return child, nil
+}
+
+// onThreadOfItsOwn calls f on a thread that ends soon after, and waits for f.
+func onThreadOfItsOwn(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread of a process cannot end alone: while it is ours, another one is taken.
+			onThreadOfItsOwn(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
 }
 
 // Exited delivers once, when the command has ended and was waited for.

@@ -53,6 +53,7 @@ const (
 	FlagStack      = 8  // a stack copy follows
 	FlagStackID    = 16 // a stack id follows
 	FlagCompat     = 32 // the task entered through the 32-bit gate
+	FlagAnswered   = 64 // an entry that was recorded at its return: the kernel answered the call without running it
 )
 
 // Offsets in the header (record v1).
