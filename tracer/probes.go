@@ -76,6 +76,17 @@ func (o *Options) resolve() ([]*plan.Plan, error) {
 	return list, nil
 }
 
+// Notes says what the user should know of the probes: functions left out, returns that are not watched, arguments that are not
+// found.
+func (s *Session) Notes() (list []string) {
+	for _, p := range s.probes.plans {
+		for _, n := range p.Notes {
+			list = append(list, p.Source+": "+n)
+		}
+	}
+	return list
+}
+
 // attachPlans says how the plans are attached.
 func attachPlans(t *probeTable) (list []attach.ProbePlan) {
 	for i, p := range t.plans {

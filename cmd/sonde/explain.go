@@ -4,25 +4,31 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"os/exec"
 	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/sonde-trace/sonde/internal/attach"
+	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/decode"
+	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/probe"
 )
 
 func explainCommand() *cobra.Command {
-	var abi string
+	var abi, command string
+	var pids []string
 	cmd := &cobra.Command{
-		Use:   "explain SET...",
-		Short: "what an expression selects, and what the kernel records of each call",
+		Use:   "explain EXPR...",
+		Short: "what an expression selects, and what the kernel records of it",
 		Long: `explain says, for each system call that the expressions select, its number, its arguments, where
-it is watched, and which memory of the caller is copied at its entry and at its return. It
-changes nothing and needs no privileges.`,
-		Example:           "  sonde explain openat\n  sonde explain '%net,!accept'",
+it is watched, and which memory of the caller is copied at its entry and at its return; for a
+probe the file, the places in it, and the values to take. It changes nothing and needs no
+privileges.`,
+		Example:           "  sonde explain openat\n  sonde explain '%net,!accept'\n  sonde explain 'libc:malloc(size: u64) -> ptr'",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: completeSyscalls,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,11 +40,22 @@ changes nothing and needs no privileges.`,
 				}
 				family = []*syscalls.ABI{a}
 			}
-			sel, err := probe.ParseSyscalls(args, family)
+			w := bufio.NewWriter(cmd.OutOrStdout())
+			var sets []string
+			for _, e := range args {
+				if !probe.IsProbe(e) {
+					sets = append(sets, e)
+				} else if err := explainProbe(w, e, pids, command); err != nil {
+					return err
+				}
+			}
+			if len(sets) == 0 {
+				return w.Flush()
+			}
+			sel, err := probe.ParseSyscalls(sets, family)
 			if err != nil {
 				return err
 			}
-			w := bufio.NewWriter(cmd.OutOrStdout())
 			specs := decode.Specs()
 			a, n := family[0], 0
 			for nr, d := range a.All() {
@@ -52,8 +69,79 @@ changes nothing and needs no privileges.`,
 			return w.Flush()
 		},
 	}
+	cmd.Flags().StringArrayVarP(&pids, "attach", "p", nil, "look up libraries as the running process `PID` has them")
+	cmd.Flags().StringVar(&command, "command", "", "look up libraries as the program `FILE` would find them")
 	cmd.Flags().StringVar(&abi, "abi", "", "table of another `ABI`: amd64, i386, x32, arm64, arm")
 	return cmd
+}
+
+// explainProbe says what a probe resolves to.
+func explainProbe(w io.Writer, expr string, pids []string, command string) error {
+	spec, err := probe.Parse(expr)
+	if err != nil {
+		return err
+	}
+	env := &plan.Env{Arch: runtime.GOARCH, StrLimit: 256, TracepointFormat: attach.TracepointFormat}
+	if command != "" {
+		if env.Command, err = exec.LookPath(command); err != nil {
+			return usagef("--command %s: %v", command, err)
+		}
+	}
+	for _, s := range split(pids) {
+		pid, err := taskID(s)
+		if err != nil {
+			return usagef("-p %s: %v", s, err)
+		}
+		env.Pids = append(env.Pids, pid)
+	}
+	p, err := plan.Resolve(spec, env)
+	if err != nil {
+		return planError(err)
+	}
+	fmt.Fprintf(w, "%s\n", clean(expr))
+	if p.Path != "" {
+		fmt.Fprintf(w, "  file       %s\n", clean(p.Path))
+		if p.BuildID != "" {
+			fmt.Fprintf(w, "  build-id   %s\n", p.BuildID)
+		}
+	}
+	const most = 20
+	for i := range p.Points {
+		pt := &p.Points[i]
+		if i == most {
+			fmt.Fprintf(w, "  place      and %d more\n", len(p.Points)-most)
+			break
+		}
+		switch {
+		case pt.Group != "":
+			fmt.Fprintf(w, "  place      tracepoint %s:%s\n", pt.Group, pt.Symbol)
+		case pt.Path == "":
+			fmt.Fprintf(w, "  place      kernel function %s\n", pt.Name)
+		default:
+			fmt.Fprintf(w, "  place      %s at %#x in the file\n", clean(pt.Name), pt.Offset)
+		}
+	}
+	for i := range p.Args {
+		a := &p.Args[i]
+		fmt.Fprintf(w, "  value      %s: %s\n", a.Name, a.Form.Describe())
+	}
+	if p.Ret != nil && (p.Both || p.Return) {
+		fmt.Fprintf(w, "  returns    %s\n", p.Ret.Describe())
+	}
+	for _, pr := range []*bpfgen.Probe{p.Entry, p.Exit} {
+		if pr == nil {
+			continue
+		}
+		when := "at entry"
+		if pr.Return {
+			when = "at return"
+		}
+		fmt.Fprintf(w, "  %-10s %d words of registers and memory, %d copies of memory\n", when, len(pr.Slots), len(pr.Fetches)+len(pr.Fields))
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(w, "  note       %s\n", clean(n))
+	}
+	return nil
 }
 
 func explainCall(w io.Writer, a *syscalls.ABI, nr uint32, d *syscalls.Def, s *decode.Spec) {

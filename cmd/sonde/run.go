@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/proc"
 	"github.com/sonde-trace/sonde/tracer"
 )
@@ -35,15 +36,29 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string, rec tracer.Recorder)
 	f.announce(&o, q)
 	s, err := tracer.Open(o)
 	if err != nil {
-		return err
+		return planError(err)
 	}
 	defer s.Close()
+	for _, n := range s.Notes() {
+		if f.out.quiet == 0 {
+			fmt.Fprintln(os.Stderr, "sonde:", clean(n))
+		}
+	}
 	several := f.follow > 0 || f.tree || s.Tasks() > 1 || o.Command == nil && len(o.Target.Pids) == 0
 	out, err := f.out.build(q, several, s.Tasks(), s.Clock())
 	if err != nil {
 		return err
 	}
 	return runSession(s, out, o.Command != nil, f.out.quiet)
+}
+
+// planError makes what is wrong with an expression an error of the command line.
+func planError(err error) error {
+	var e *plan.Error
+	if errors.As(err, &e) {
+		return usageError{err}
+	}
+	return err
 }
 
 // announce says on stderr when running processes are being traced.

@@ -68,7 +68,7 @@ a wrong command line, 126 and 127 for a command that cannot be executed or found
 // registerChoice registers what chooses among calls; replay has these too.
 func (f *traceFlags) registerChoice(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.VarP(&exprFlag{f: f}, "expr", "e", "`EXPR`: trace=SET or SET, where SET is a list of calls, %classes, /regexes, !SET; also signal=, status=, quiet=, decode-fds=, …")
+	fs.VarP(&exprFlag{f: f}, "expr", "e", "`EXPR`: a set of calls, SET or trace=SET: a list of calls, %classes, /regexes, !SET; or a probe: OBJECT:FUNCTION(…), tp:GROUP:NAME, usdt:OBJECT:NAME, kernel:FUNCTION(…); also signal=, status=, quiet=, decode-fds=, …")
 	fs.StringVarP(&f.strLimit, "string-limit", "s", "", "show at most `N` bytes of strings (256; at most 65536)")
 	fs.BoolVarP(&f.verbose, "no-abbrev", "v", false, "show structures in full")
 	// Long forms of strace that say the same as -e NAME=….
@@ -143,6 +143,7 @@ func completePids(*cobra.Command, []string, string) ([]string, cobra.ShellCompDi
 // qualifiers are what -e says beside the set of calls.
 type qualifiers struct {
 	sets    []string // of calls
+	probes  []*probe.Spec
 	signals map[int]bool
 	sigSet  bool
 	status  map[string]bool
@@ -176,6 +177,14 @@ var statuses = []string{"successful", "failed", "unfinished", "unavailable", "de
 func (f *traceFlags) qualify(family []*syscalls.ABI) (*qualifiers, error) {
 	q := &qualifiers{}
 	for _, e := range f.exprs {
+		if probe.IsProbe(e) {
+			spec, err := probe.Parse(e)
+			if err != nil {
+				return nil, err
+			}
+			q.probes = append(q.probes, spec)
+			continue
+		}
 		name, value, ok := strings.Cut(e, "=")
 		if !ok || strings.HasPrefix(e, "/") {
 			q.sets = append(q.sets, e)
@@ -338,7 +347,9 @@ func (f *traceFlags) choose(arch string) (o tracer.Options, q *qualifiers, err e
 	if err != nil {
 		return o, nil, err
 	}
-	if !sel.All() {
+	if o.Probes = q.probes; len(q.probes) > 0 && len(q.sets) == 0 {
+		o.Select = func(string, uint32, string) bool { return false }
+	} else if !sel.All() {
 		o.Select = func(abi string, nr uint32, _ string) bool { return sel.Has(abi, nr) }
 	}
 	if f.strLimit != "" {

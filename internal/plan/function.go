@@ -2,6 +2,7 @@ package plan
 
 import (
 	"debug/elf"
+	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -19,7 +20,7 @@ func (p *Plan) function(env *Env) error {
 		return err
 	}
 	defer o.file.Close()
-	p.Object, p.Path = o.name, o.path
+	p.Object, p.Path, p.BuildID = o.name, o.path, hex.EncodeToString(o.file.BuildID())
 	if want := machines[env.Arch]; o.file.ELF.Machine != want {
 		return fmt.Errorf("%s is for %s, and programs here are for %s", o.path, o.file.ELF.Machine, want)
 	}

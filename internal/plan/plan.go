@@ -25,21 +25,21 @@ type Env struct {
 
 // Plan is a resolved expression. The exported fields without a tag are for attaching; those with one are kept in recordings.
 type Plan struct {
-	Source string         `json:"source"`
-	Kind   probe.Kind     `json:"kind"`
-	Object string         `json:"object"` // as events name it: libc.so.6, kernel, sched
-	Points []Point        `json:"points"`
-	Args   []Arg          `json:"args,omitempty"`
-	Out    []Arg          `json:"out,omitempty"` // shown instead of Args once the function has returned
-	Ret    *Form          `json:"ret,omitempty"` // nil: the return value is not known
-	Both   bool           `json:"both,omitempty"`
-	Return bool           `json:"return,omitempty"` // only returns are recorded
-	Notes  []string       `json:"notes,omitempty"`  // what the user should know: skipped functions, arguments not found
-	Entry  *bpfgen.Probe  `json:"-"`
-	Exit   *bpfgen.Probe  `json:"-"`
-	Spec   *probe.Spec    `json:"-"`
-	Path   string         `json:"path,omitempty"` // of the file with the functions
-	File   map[string]any `json:"-"`
+	Source  string        `json:"source"`
+	Kind    probe.Kind    `json:"kind"`
+	Object  string        `json:"object"` // as events name it: libc.so.6, kernel, sched
+	Points  []Point       `json:"points"`
+	Args    []Arg         `json:"args,omitempty"`
+	Out     []Arg         `json:"out,omitempty"` // shown instead of Args once the function has returned
+	Ret     *Form         `json:"ret,omitempty"` // nil: the return value is not known
+	Both    bool          `json:"both,omitempty"`
+	Return  bool          `json:"return,omitempty"` // only returns are recorded
+	Notes   []string      `json:"notes,omitempty"`  // what the user should know: skipped functions, arguments not found
+	Entry   *bpfgen.Probe `json:"-"`
+	Exit    *bpfgen.Probe `json:"-"`
+	Spec    *probe.Spec   `json:"-"`
+	Path    string        `json:"path,omitempty"` // of the file with the functions
+	BuildID string        `json:"buildid,omitempty"`
 }
 
 // Point is one place of a plan.
@@ -89,6 +89,14 @@ const maxPoints = 200_000
 func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
 	p := &Plan{Source: spec.Source, Kind: spec.Kind, Spec: spec}
 	var err error
+	for _, a := range spec.Do {
+		if a.Kind != probe.ActionSignal {
+			return nil, &Error{Expr: spec.Source, Msg: "limit and sample are not there yet"}
+		}
+	}
+	if spec.If != nil {
+		return nil, &Error{Expr: spec.Source, Msg: "conditions are not there yet"}
+	}
 	switch spec.Kind {
 	case probe.KindFunction:
 		err = p.function(env)
@@ -107,6 +115,13 @@ func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
 			return nil, err
 		}
 		return nil, &Error{Expr: spec.Source, Msg: err.Error()}
+	}
+	for _, a := range spec.Do {
+		if p.Entry != nil {
+			p.Entry.Signal = int(a.Num)
+		} else {
+			p.Exit.Signal = int(a.Num)
+		}
 	}
 	if len(p.Points) > maxPoints {
 		return nil, &Error{Expr: spec.Source, Msg: fmt.Sprintf("%d places; at most %d are possible", len(p.Points), maxPoints)}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"debug/elf"
+	"encoding/hex"
 	"fmt"
 	"path"
 	"regexp"
@@ -81,7 +82,7 @@ func (p *Plan) usdt(env *Env) error {
 		return err
 	}
 	defer o.file.Close()
-	p.Object, p.Path = o.name, o.path
+	p.Object, p.Path, p.BuildID = o.name, o.path, hex.EncodeToString(o.file.BuildID())
 	all, err := StaticProbes(o.file)
 	if err != nil {
 		return err
