@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"io"
 	"iter"
 	"slices"
@@ -180,52 +181,75 @@ func (t *symtab) each() iter.Seq2[int, Symbol] {
 	return func(yield func(int, Symbol) bool) {
 		strs, versions := t.strings(), t.versions()
 		for i, s := range t.all() {
-			name := cstring(strs, s.name)
-			if name == "" || isMapping(name) {
-				continue
-			}
-			sym := t.symbol(s, name)
-			if at := strings.IndexByte(name, '@'); at > 0 && !t.dynamic { // the linker leaves versions in the names
-				sym.Name, sym.Version = name[:at], strings.TrimLeft(name[at:], "@")
-				sym.Hidden = !strings.HasPrefix(name[at:], "@@")
-			} else {
-				sym.Version, sym.Hidden = versions.of(i)
-			}
-			if !yield(i, sym) {
+			if sym := t.named(i, s, strs, versions); sym.Name != "" && !yield(i, sym) {
 				return
 			}
 		}
 	}
 }
 
+// named makes the symbol of entry i; its name is empty when it names no function.
+func (t *symtab) named(i int, s rawSym, strs string, v versions) Symbol {
+	name := cstring(strs, s.name)
+	if isMapping(name) {
+		return Symbol{}
+	}
+	sym := t.symbol(s, name)
+	if !t.dynamic {
+		if at := strings.IndexByte(name, '@'); at > 0 { // the linker leaves versions in the names
+			sym.Name, sym.Version = name[:at], strings.TrimLeft(name[at:], "@")
+			sym.Hidden = !strings.HasPrefix(name[at:], "@@")
+		}
+		return sym
+	}
+	sym.Version, sym.Hidden = v.of(i)
+	return sym
+}
+
 func (t *symtab) symbol(s rawSym, name string) Symbol {
 	return Symbol{Name: name, Addr: s.value, Size: s.size, Type: elf.ST_TYPE(s.info), Bind: elf.ST_BIND(s.info), Dynamic: t.dynamic}
 }
 
-// versions of the symbols of a dynamic table, .gnu.version and .gnu.version_d of the LSB.
+// versions of the symbols of a dynamic table, .gnu.version and .gnu.version_d (LSB, "Symbol Versioning").
 type versions struct {
 	index []byte
 	names map[uint16]string
-	f     *File
+	order binary.ByteOrder
 }
 
-func (t *symtab) versions() versions {
+func (t *symtab) versions() (v versions) {
 	if !t.dynamic {
-		return versions{}
+		return v
 	}
-	list, err := t.f.ELF.DynamicVersions()
-	if err != nil || len(list) == 0 {
-		return versions{}
+	index, err := t.f.Section(".gnu.version")
+	s := t.f.ELF.SectionByType(elf.SHT_GNU_VERDEF)
+	if err != nil || s == nil || int(s.Link) >= len(t.f.ELF.Sections) {
+		return v
 	}
-	b, err := t.f.Section(".gnu.version")
+	defs, err := t.f.sectionData(s)
 	if err != nil {
-		return versions{}
+		return v
 	}
-	v := versions{b, make(map[uint16]string, len(list)), t.f}
-	for _, x := range list {
-		if x.Flags&elf.VER_FLG_BASE == 0 {
-			v.names[x.Index] = x.Name
+	strs, err := t.f.sectionData(t.f.ELF.Sections[s.Link])
+	if err != nil {
+		return v
+	}
+	v = versions{index, map[uint16]string{}, t.f.ELF.ByteOrder}
+	const base = 1 // VER_FLG_BASE: the name of the file itself
+	for at := uint64(0); at+20 <= uint64(len(defs)) && len(v.names) < 1<<15; {
+		d := defs[at:]
+		aux, next := uint64(v.order.Uint32(d[12:])), uint64(v.order.Uint32(d[16:]))
+		if v.order.Uint16(d[2:])&base == 0 && aux+4 <= uint64(len(d)) {
+			if name := v.order.Uint32(d[aux:]); uint64(name) < uint64(len(strs)) {
+				b := strs[name:min(uint64(len(strs)), uint64(name)+256)]
+				b, _, _ = bytes.Cut(b, []byte{0})
+				v.names[v.order.Uint16(d[4:])&0x7fff] = string(b)
+			}
 		}
+		if next == 0 {
+			break
+		}
+		at += next
 	}
 	return v
 }
@@ -234,7 +258,7 @@ func (v versions) of(i int) (name string, hidden bool) {
 	if 2*i+2 > len(v.index) {
 		return "", false
 	}
-	n := v.f.ELF.ByteOrder.Uint16(v.index[2*i:])
+	n := v.order.Uint16(v.index[2*i:])
 	return v.names[n&0x7fff], n&0x8000 != 0
 }
 
@@ -264,43 +288,73 @@ func (f *File) readFuncs() *Funcs {
 			t.base, first = p.Vaddr, false
 		}
 	}
+	// Sorted by address as numbers; only entries that share an address are compared by name.
 	type entry struct {
-		s   Symbol
-		sym uint32
+		row  funcRow
+		name uint32
+		info byte
 	}
 	var list []entry
+	var keys []uint64
 	for k := range t.tabs {
-		for i, s := range t.tabs[k].each() {
-			if s.Addr-t.base < 1<<32 {
-				list = append(list, entry{s, uint32(k)<<tableShift | uint32(i)})
+		for i, s := range t.tabs[k].all() {
+			if off := s.value - t.base; off < 1<<32 && len(list) < 1<<31 {
+				keys = append(keys, off<<32|uint64(len(list)))
+				list = append(list, entry{funcRow{uint32(off), uint32(min(s.size, 1<<32-1)), uint32(k)<<tableShift | uint32(i)}, s.name, s.info})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b entry) int {
-		if a.s.Addr != b.s.Addr {
-			return cmp.Compare(a.s.Addr, b.s.Addr)
+	slices.Sort(keys)
+	strs, vers := make([]string, len(t.tabs)), make([]versions, len(t.tabs))
+	for k := range t.tabs {
+		strs[k], vers[k] = t.tabs[k].strings(), t.tabs[k].versions()
+	}
+	symbol := func(e *entry) Symbol {
+		k, i := e.row.sym>>tableShift, e.row.sym&(1<<tableShift-1)
+		return t.tabs[k].named(int(i), rawSym{name: e.name, info: e.info, size: uint64(e.row.size)}, strs[k], vers[k])
+	}
+	n := 0
+	for i := 0; i < len(keys); {
+		j := i + 1
+		for j < len(keys) && keys[j]>>32 == keys[i]>>32 {
+			j++
 		}
-		return CompareNames(a.s, b.s)
-	})
-	list = slices.CompactFunc(list, func(a, b entry) bool { return a.s.Addr == b.s.Addr })
+		best, bestName := -1, Symbol{}
+		for _, k := range keys[i:j] {
+			e := &list[uint32(k)]
+			if j == i+1 && elf.ST_TYPE(e.info) != elf.STT_NOTYPE {
+				best = int(uint32(k))
+			} else if s := symbol(e); s.Name != "" && (best < 0 || CompareNames(s, bestName) < 0) {
+				best, bestName = int(uint32(k)), s
+			}
+		}
+		if best >= 0 {
+			keys[n] = keys[i]>>32<<32 | uint64(best)
+			n++
+		}
+		i = j
+	}
+	keys = keys[:n]
 	// Sizes of 0 last to the next name or the end of the section; within a function that has a size they are labels.
-	rows := make([]funcRow, 0, len(list))
+	rows := make([]funcRow, 0, n)
 	var end uint64 // of what has a size
-	for i, e := range list {
-		size := e.s.Size
-		if size == 0 {
-			if e.s.Addr < end {
+	for i, k := range keys {
+		r := list[uint32(k)].row
+		if r.size == 0 {
+			if uint64(r.addr) < end {
 				continue
 			}
-			if _, size = f.codeSection(e.s.Addr); i+1 < len(list) {
-				size = min(size, list[i+1].s.Addr-e.s.Addr)
+			_, size := f.codeSection(t.base + uint64(r.addr))
+			if i+1 < len(keys) {
+				size = min(size, keys[i+1]>>32-uint64(r.addr))
 			}
-		} else if e.s.Addr+size > end {
-			end = e.s.Addr + size
+			r.size = uint32(min(size, 1<<32-1))
+		} else {
+			end = max(end, uint64(r.addr)+uint64(r.size))
 		}
-		rows = append(rows, funcRow{uint32(e.s.Addr - t.base), uint32(min(size, 1<<32-1)), e.sym})
+		rows = append(rows, r)
 	}
-	t.rows = slices.Clone(rows)
+	t.rows = rows
 	return t
 }
 

@@ -15,7 +15,8 @@ import (
 // reachable, also after the file is closed. Reading them can fault when somebody cuts the file: do it below [Guard].
 type Mapped struct {
 	b    []byte
-	heap int // of it in our memory
+	heap int    // of it in our memory
+	all  []byte // the mapping, from a page's begin on; nil when b is in our memory
 }
 
 // Bytes is the contents; use it while m is reachable (runtime.KeepAlive).
@@ -34,6 +35,13 @@ func (m *Mapped) Heap() int {
 	return m.heap
 }
 
+// Release gives the pages that were read back to the system; reading them again costs a fault.
+func (m *Mapped) Release() {
+	if m != nil && m.all != nil {
+		unix.Madvise(m.all, unix.MADV_DONTNEED) // at worst the pages stay
+	}
+}
+
 // Map gives the contents of the named section, nil when there is none.
 func (f *File) Map(name string) (*Mapped, error) {
 	s := f.ELF.Section(name)
@@ -43,7 +51,7 @@ func (f *File) Map(name string) (*Mapped, error) {
 	file, ok := f.r.(*os.File)
 	if !ok || s.Flags&elf.SHF_COMPRESSED != 0 || len(name) > 8 && name[:8] == ".zdebug_" || s.FileSize < 64<<10 {
 		b, err := f.sectionData(s)
-		return &Mapped{b, len(b)}, err
+		return &Mapped{b: b, heap: len(b)}, err
 	}
 	if s.Offset > uint64(f.Size) || s.FileSize > uint64(f.Size)-s.Offset {
 		return nil, fmt.Errorf("%s: section %s lies outside the file", f.Path, name)
@@ -54,7 +62,7 @@ func (f *File) Map(name string) (*Mapped, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: mapping section %s: %w", f.Path, name, err)
 	}
-	m := &Mapped{b: b[s.Offset-start:]}
+	m := &Mapped{b: b[s.Offset-start:], all: b}
 	runtime.AddCleanup(m, func(b []byte) { unix.Munmap(b) }, b)
 	return m, nil
 }

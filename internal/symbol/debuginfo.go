@@ -24,11 +24,12 @@ type debugInfo struct {
 	units []uint64    // offsets of all units
 	index []unitRange // by address
 
-	mu    sync.Mutex
-	kept  map[uint32]*unitTable
-	tick  uint64
-	size  int // of kept
-	types map[uint64]*abbrevs
+	mu      sync.Mutex
+	kept    map[uint32]*unitTable
+	tick    uint64
+	size    int    // of kept
+	touched uint64 // bytes of units, since pages were given back
+	types   map[uint64]*abbrevs
 }
 
 type unitRange struct {
@@ -42,6 +43,8 @@ const (
 	maxSpans     = 4 << 20
 	maxUnitBytes = 24 << 20 // of packed units that are kept for one module
 	maxInline    = 128
+	maxInfo      = 1<<32 - 1 // bytes of .debug_info: spans keep 32 bits
+	maxTouched   = 64 << 20  // bytes of units that are read before their pages are given back
 )
 
 // openDebugInfo finds the DWARF data of f and makes the index. The error is that of objfile.File.Debug.
@@ -74,6 +77,9 @@ func openDebugInfo(f *objfile.File) (*debugInfo, error) {
 		if i == 0 || p.Vaddr < d.base {
 			d.base = p.Vaddr
 		}
+	}
+	if len(d.info.Bytes()) > maxInfo {
+		return nil, fmt.Errorf("%s: more than 4 GiB of debug data are not read", file.Path)
 	}
 	if err := objfile.Guard(d.makeIndex); err != nil {
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
@@ -118,7 +124,16 @@ func (d *debugInfo) makeIndex() error {
 	}
 	slices.SortStableFunc(d.index, func(a, b unitRange) int { return cmp.Compare(a.lo, b.lo) })
 	d.index = slices.Clip(d.index)
+	d.release()
 	return nil
+}
+
+// release gives the pages of the large sections back; they come again when they are read.
+func (d *debugInfo) release() {
+	d.touched = 0
+	for _, m := range []*objfile.Mapped{d.info, d.line, d.rnglists, d.ranges} {
+		m.Release()
+	}
 }
 
 // root reads the first entry of a unit, whose bases the others need.
@@ -146,10 +161,10 @@ func (d *debugInfo) root(u *unit, t *abbrevs, e *entry) error {
 // span is a range of a function, or of a call that was inlined.
 type span struct {
 	lo, hi   uint32
-	die      uint64 // where the name is: the origin of an inlined function
+	die      uint32 // where the name is: the origin of an inlined function
 	outer    int32  // the span that holds it; -1
 	callLine uint32
-	callFile uint32
+	callFile uint16
 	inlined  bool
 	entry    bool // the function, or the call that was inlined, begins here: others are further ranges of it
 }
@@ -169,7 +184,7 @@ type unitTable struct {
 }
 
 func (t *unitTable) bytes() int {
-	n := 200 + 40*cap(t.spans) + 12*cap(t.rows)
+	n := 200 + 24*cap(t.spans) + 12*cap(t.rows)
 	for _, f := range t.files {
 		n += 16 + len(f)
 	}
@@ -233,12 +248,12 @@ func (d *debugInfo) inUnit(t *unitTable, at uint32) (out []event.Frame, start ui
 	}
 	for n := 0; k >= 0 && n < maxInline; n++ {
 		s := &t.spans[k]
-		out = append(out, event.Frame{Func: d.name(s.die), File: file, Line: line, Inlined: s.inlined})
+		out = append(out, event.Frame{Func: d.name(uint64(s.die)), File: file, Line: line, Inlined: s.inlined})
 		if !s.inlined {
 			return out, d.base + uint64(s.lo)
 		}
 		file, line = "", int(s.callLine)
-		if s.callFile < uint32(len(t.files)) {
+		if int(s.callFile) < len(t.files) {
 			file = t.files[s.callFile]
 		}
 		k = s.outer
@@ -323,6 +338,9 @@ func (d *debugInfo) pack(n uint32) *unitTable {
 	}
 	d.packSpans(&u, abbrevs, t)
 	d.packLines(&u, t)
+	if d.touched += u.end - u.off; d.touched > maxTouched {
+		d.release()
+	}
 	return t
 }
 
@@ -356,8 +374,8 @@ func (d *debugInfo) packSpans(u *unit, abbrevs *abbrevs, t *unitTable) {
 			}
 			d.rangesOf(u, &e, &budget, func(lo, hi uint64) {
 				if lo -= d.base; lo < 1<<32 && hi-d.base < 1<<32 && len(t.spans) < maxSpans {
-					t.spans = append(t.spans, span{lo: uint32(lo), hi: uint32(hi - d.base), die: name, outer: -1,
-						callFile: uint32(e.callFile), callLine: uint32(e.callLine), inlined: e.tag == tagInlinedSubroutine, entry: len(t.spans) == before})
+					t.spans = append(t.spans, span{lo: uint32(lo), hi: uint32(hi - d.base), die: uint32(name), outer: int32(len(t.spans)),
+						callFile: uint16(min(e.callFile, 1<<16-1)), callLine: uint32(e.callLine), inlined: e.tag == tagInlinedSubroutine, entry: len(t.spans) == before})
 				}
 			})
 			if len(t.spans) > before || e.tag == tagInlinedSubroutine {
@@ -375,7 +393,10 @@ func (d *debugInfo) packSpans(u *unit, abbrevs *abbrevs, t *unitTable) {
 			depth--
 		}
 	}
-	slices.SortStableFunc(t.spans, func(a, b span) int { return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(b.hi, a.hi)) })
+	// Of equal ranges the one that holds the other came first; until here outer is the place in that order.
+	slices.SortFunc(t.spans, func(a, b span) int {
+		return cmp.Or(cmp.Compare(a.lo, b.lo), cmp.Compare(b.hi, a.hi), cmp.Compare(a.outer, b.outer))
+	})
 	t.spans = slices.Clip(t.spans)
 	var open []int32
 	for i := range t.spans {
@@ -383,7 +404,7 @@ func (d *debugInfo) packSpans(u *unit, abbrevs *abbrevs, t *unitTable) {
 		for len(open) > 0 && t.spans[open[len(open)-1]].hi <= s.lo {
 			open = open[:len(open)-1]
 		}
-		if len(open) > 0 {
+		if s.outer = -1; len(open) > 0 {
 			s.outer = open[len(open)-1]
 		}
 		open = append(open, int32(i))

@@ -42,7 +42,7 @@ func Inlined(f *objfile.File, p Pattern) ([]Site, error) {
 
 func (d *debugInfo) inlined(f *objfile.File, p *Pattern) (out []Site) {
 	match := p.form()
-	names := map[uint64]string{} // of what matched; empty of what did not
+	names := map[uint32]string{} // of what matched; empty of what did not
 	for n := range d.units {
 		u, err := d.unitAt(d.units[n])
 		if err != nil || u.die >= u.end {
@@ -63,7 +63,7 @@ func (d *debugInfo) inlined(f *objfile.File, p *Pattern) (out []Site) {
 			}
 			name, known := names[s.die]
 			if !known {
-				raw := d.symbolName(s.die)
+				raw := d.symbolName(uint64(s.die))
 				if sym := (objfile.Symbol{Name: raw}); p.raw(sym) || match(sym) {
 					name = Demangle(raw)
 				}
@@ -81,16 +81,19 @@ func (d *debugInfo) inlined(f *objfile.File, p *Pattern) (out []Site) {
 			if site.Off, ok = f.Offset(site.Addr); !ok {
 				continue
 			}
-			if s.callFile < uint32(len(t.files)) {
+			if int(s.callFile) < len(t.files) {
 				site.File = t.files[s.callFile]
 			}
 			for k := s.outer; k >= 0; k = t.spans[k].outer {
 				if !t.spans[k].inlined {
-					site.In = d.name(t.spans[k].die)
+					site.In = d.name(uint64(t.spans[k].die))
 					break
 				}
 			}
 			out = append(out, site)
+		}
+		if d.touched += u.end - u.off; d.touched > maxTouched {
+			d.release()
 		}
 	}
 	return out
