@@ -29,7 +29,7 @@ var rooms = map[string][]string{
 	"internal/inject":   {"internal/proc", "internal/syscalls", "probe"},
 	"internal/ldcache":  {},
 	"internal/objfile":  {},
-	"internal/symbol":   {"event", "internal/objfile"},
+	"internal/symbol":   {"event", "internal/near", "internal/objfile"},
 	"internal/plan":     {"internal/bpfgen", "internal/ldcache", "internal/near", "internal/objfile", "internal/syscalls", "internal/wire", "event", "internal/symbol", "internal/ctype", "internal/constant", "probe"},
 	"internal/unwind":   {"internal/bpfgen", "internal/objfile"},
 	"recording":         {"event"},

@@ -190,7 +190,7 @@ func listFunctions(w io.Writer, object string, funcs []symbol.Func, long bool) {
 // functionExpression is the expression of -e that probes a function.
 func functionExpression(object, name string) string {
 	plain := func(r rune) bool {
-		return r == '_' || r == '.' || r == '@' || r == ':' || r == '$' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '~'
+		return r == '_' || r == '.' || r == '@' || r == '$' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '~'
 	}
 	if strings.IndexFunc(name, func(r rune) bool { return !plain(r) }) >= 0 {
 		name = "'" + name + "'"

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sonde-trace/sonde/internal/near"
 	"github.com/sonde-trace/sonde/internal/objfile"
 )
 
@@ -366,104 +367,54 @@ func (s *search) inlinedAt() (out []string) {
 	return out
 }
 
-// near are the five names that look most like the one that was not found. Demangling is bounded: it is the dear part.
-func (s *search) near() []string {
+// maxNear bounds how many names are demangled to find those that look like one: that is the dear part.
+const maxNear = 40_000
+
+// near are names that look like the one that was not found, with their scopes and parameters or without.
+func (s *search) near() (out []string) {
 	want, _, _ := strings.Cut(s.p.text, "(")
 	want, _, _ = strings.Cut(want, "@")
-	low := strings.ToLower(want)
-	type scored struct {
-		name  string
-		score int
-	}
-	var list []scored
-	budget := 40_000
-	for sym := range s.symbols() {
-		name := sym.Name
-		if Mangled(name) {
-			if budget--; budget < 0 {
-				continue
+	spelled := map[string][]string{} // by what is compared
+	keys := func(yield func(string) bool) {
+		budget := maxNear
+		for sym := range s.symbols() {
+			name := sym.Name
+			if Mangled(name) {
+				if budget--; budget < 0 {
+					continue
+				}
+				name = formsOf(name).signature
 			}
-			name = formsOf(name).signature
+			base, _, _ := strings.Cut(name, "(")
+			keys := []string{base}
+			if i := strings.LastIndexAny(base, ":."); i >= 0 {
+				keys = append(keys, base[i+1:])
+			}
+			if i := strings.IndexByte(base, '<'); i > 0 {
+				keys = append(keys, base[:i])
+			}
+			if strings.Contains(name, ".(") { // a method of Go, whose receiver is in parentheses
+				keys[0] = name
+			}
+			for _, k := range keys {
+				if l := spelled[k]; len(l) < 3 && !slices.Contains(l, name) {
+					spelled[strings.Clone(k)] = append(l, strings.Clone(name))
+				}
+				if !yield(k) {
+					return
+				}
+			}
 		}
-		score := likeness(low, name)
-		if score < 0 || slices.ContainsFunc(list, func(x scored) bool { return x.name == name }) {
-			continue
-		}
-		list = append(list, scored{strings.Clone(name), score})
-		slices.SortStableFunc(list, func(a, b scored) int {
-			return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(len(a.name), len(b.name)), strings.Compare(a.name, b.name))
-		})
-		list = list[:min(len(list), 5)]
 	}
-	out := make([]string, len(list))
-	for i, x := range list {
-		out[i] = x.name
+	if strings.Contains(s.p.text, ".(") {
+		want = s.p.text
+	}
+	for _, k := range near.Names(want, keys) {
+		for _, name := range spelled[k] {
+			if len(out) < 5 && !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
 	}
 	return out
-}
-
-// likeness says how far name is from want, which is in lower case; -1: too far.
-func likeness(want, name string) int {
-	low := strings.ToLower(name)
-	base, _, _ := strings.Cut(low, "(")
-	if base == want {
-		return 0
-	}
-	last := base
-	if i := strings.LastIndexAny(base, ":."); i >= 0 {
-		last = base[i+1:]
-	}
-	if last == want {
-		return 1
-	}
-	allowed := 1 + len(want)/5
-	if d := distance(want, base, allowed); d >= 0 {
-		return 2 + d
-	}
-	if d := distance(want, last, allowed); d >= 0 {
-		return 3 + d
-	}
-	if len(want) >= 4 && len(base) <= 3*len(want) && strings.Contains(base, want) {
-		return 10
-	}
-	return -1
-}
-
-// distance is the number of letters to add, remove or change; -1 when more than most.
-func distance(a, b string, most int) int {
-	if len(a)-len(b) > most || len(b)-len(a) > most || len(a) > 200 {
-		return -1
-	}
-	if len(a) == len(b) { // two letters in the wrong order are one fault
-		i := 0
-		for i < len(a) && a[i] == b[i] {
-			i++
-		}
-		if i+1 < len(a) && a[i] == b[i+1] && a[i+1] == b[i] && a[i+2:] == b[i+2:] {
-			return 1
-		}
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		prev, low := row[0], i+1
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := prev
-			if a[i] != b[j] {
-				cost = 1 + min(prev, row[j], row[j+1])
-			}
-			prev, row[j+1] = row[j+1], cost
-			low = min(low, cost)
-		}
-		if low > most {
-			return -1
-		}
-	}
-	if row[len(b)] > most {
-		return -1
-	}
-	return row[len(b)]
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -35,7 +36,6 @@ type jit struct {
 	rows  []jitRow // by address, then as in the file
 	names []byte
 	lines []jitLine // by address
-	dump  bool
 }
 
 type jitRow struct {
@@ -51,33 +51,70 @@ type jitLine struct {
 	line uint32
 }
 
-// jitFrame names an address in memory without a file.
-func (r *Resolver) jitFrame(s *Spaces, t uint64, pid uint32, pc uint64) (event.Frame, bool) {
+// jitKey tells processes apart that had one pid.
+type jitKey struct {
+	pid   uint32
+	start uint64
+}
+
+// Generated names code that a process made at run time, in memory without a file, by the map (/tmp/perf-PID.map) or the dump
+// (jit-PID.dump) that its compiler leaves. t is the time of the event on CLOCK_MONOTONIC, by which a dump tells apart what stood at
+// an address; call says that addr is a return address. The module of the frame is "[jit]".
+func (r *Resolver) Generated(pid uint32, t, addr uint64, call bool) (event.Frame, bool) {
+	key := jitKey{pid, startTime(pid)}
 	r.mu.Lock()
-	j := r.jits[pid]
+	j := r.jits[key]
 	if j == nil {
 		if len(r.jits) >= maxJITs {
 			clear(r.jits)
 		}
 		j = &jit{}
-		r.jits[pid] = j
+		r.jits[key] = j
 	}
 	r.mu.Unlock()
+	pc := addr
+	if call {
+		pc--
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if f, ok := j.frame(t, pc); ok {
-		return f, true
+	f, ok := j.frame(t, pc)
+	if !ok && j.load(pid) {
+		f, ok = j.frame(t, pc)
 	}
+	f.Addr = addr
+	if ok && call {
+		f.FuncOff++
+	}
+	return f, ok
+}
+
+// startTime is field 22 of proc_pid_stat(5); 0 when the process is gone.
+func startTime(pid uint32) (t uint64) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	if f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])); len(f) > 19 {
+		t, _ = strconv.ParseUint(f[19], 10, 64)
+	}
+	return t
+}
+
+// load reads the file of a process if it changed; the result says whether it did.
+func (j *jit) load(pid uint32) bool {
 	root := fmt.Sprintf("/proc/%d/root", pid)
-	path := fmt.Sprintf("%s/tmp/perf-%d.map", root, nsPid(pid))
-	j.dump = false
-	if d := s.jitDump(t, pid); d != "" {
-		path, j.dump = root+d, true
+	maps, err := ReadMaps(int(pid))
+	if err != nil {
+		return false
 	}
-	if !j.load(path) {
-		return event.Frame{}, false
+	path, dump := fmt.Sprintf("%s/tmp/perf-%d.map", root, nsPid(pid)), false
+	for i := range maps { // the compiler maps its dump, as a mark
+		if base := filepath.Base(maps[i].Path); strings.HasPrefix(base, "jit-") && strings.HasSuffix(base, ".dump") {
+			path, dump = root+maps[i].Path, true
+		}
 	}
-	return j.frame(t, pc)
+	return j.read(path, dump)
 }
 
 // nsPid is the pid of a process in its own namespace, by which it names its files.
@@ -96,8 +133,7 @@ func nsPid(pid uint32) uint32 {
 	return pid
 }
 
-// load reads the file if it changed; the result says whether it did.
-func (j *jit) load(path string) bool {
+func (j *jit) read(path string, dump bool) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
@@ -113,7 +149,7 @@ func (j *jit) load(path string) bool {
 	}
 	j.path, j.size, j.mtime = path, st.Size(), st.ModTime().UnixNano()
 	j.rows, j.names, j.lines = nil, nil, nil
-	if j.dump {
+	if dump {
 		j.readDump(b)
 	} else {
 		j.readMap(b)

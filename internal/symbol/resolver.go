@@ -41,7 +41,7 @@ type Resolver struct {
 	young, old map[place][]event.Frame // two generations of names: when the young one is full it becomes the old one
 	youngSize  int
 	mapped     map[mappingKey]mappedModule
-	jits       map[uint32]*jit
+	jits       map[jitKey]*jit
 	vdso       *Module
 	vdsoErr    error
 }
@@ -64,7 +64,7 @@ func New(o Options) *Resolver {
 		o.MaxBytes = defaultMaxBytes
 	}
 	return &Resolver{opt: o, modules: map[moduleKey]*Module{}, young: map[place][]event.Frame{},
-		mapped: map[mappingKey]mappedModule{}, jits: map[uint32]*jit{}}
+		mapped: map[mappingKey]mappedModule{}, jits: map[jitKey]*jit{}}
 }
 
 // Module is a file that holds code.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -146,22 +145,6 @@ func (s *Spaces) Forget(t uint64) {
 	}
 }
 
-// jitDump is the marker that a JIT compiler has mapped, if there is one.
-func (s *Spaces) jitDump(t uint64, pid uint32) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sp := s.of(t, pid, false)
-	if sp == nil {
-		return ""
-	}
-	for m := range sp.Mappings() {
-		if base := filepath.Base(m.Path); strings.HasPrefix(base, "jit-") && strings.HasSuffix(base, ".dump") {
-			return m.Path
-		}
-	}
-	return ""
-}
-
 // ErrNoFile says that a mapping is not of a file.
 var ErrNoFile = errors.New("no file is mapped there")
 
@@ -295,11 +278,8 @@ func (r *Resolver) Address(dst []event.Frame, s *Spaces, t uint64, pid uint32, a
 	}
 	if errors.Is(err, ErrNoFile) {
 		f.Offset = addr - m.Start
-		if j, ok := r.jitFrame(s, t, pid, at); ok {
-			j.Addr, j.Offset = addr, f.Offset
-			if call {
-				j.FuncOff++
-			}
+		if j, ok := r.Generated(pid, t, addr, call); ok {
+			j.Offset = f.Offset
 			return append(dst, j)
 		}
 	}
