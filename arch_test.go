@@ -30,7 +30,7 @@ var rooms = map[string][]string{
 	"internal/ldcache":  {},
 	"internal/objfile":  {},
 	"internal/symbol":   {"event", "internal/near", "internal/objfile"},
-	"internal/plan":     {"internal/bpfgen", "internal/ldcache", "internal/near", "internal/objfile", "internal/syscalls", "internal/wire", "event", "internal/symbol", "internal/ctype", "internal/constant", "probe"},
+	"internal/plan":     {"internal/decode", "internal/bpfgen", "internal/ldcache", "internal/near", "internal/objfile", "internal/syscalls", "internal/wire", "event", "internal/symbol", "internal/ctype", "internal/constant", "probe"},
 	"internal/unwind":   {"internal/bpfgen", "internal/objfile"},
 	"recording":         {"event"},
 	"sink":              {"event", "internal/constant"},

@@ -8,7 +8,9 @@ import (
 
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/attach"
+	"github.com/sonde-trace/sonde/internal/decode"
 	"github.com/sonde-trace/sonde/internal/plan"
+	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
 
@@ -16,6 +18,8 @@ import (
 type probeTable struct {
 	arch  string
 	plans []*plan.Plan
+	specs []*decode.Spec // of those that are read as system calls
+	defs  []*syscalls.Def
 	first []uint32 // id of the first point of each plan
 	next  uint32
 }
@@ -24,6 +28,12 @@ func newProbeTable(arch string, plans []*plan.Plan) *probeTable {
 	t := &probeTable{arch: arch, plans: plans}
 	for _, p := range plans {
 		t.first = append(t.first, t.next)
+		t.specs = append(t.specs, decode.Specs()[p.Call])
+		var def *syscalls.Def
+		if nr, ok := syscalls.AMD64.ByName(p.Call); ok && p.Call != "" {
+			def = syscalls.AMD64.Lookup(nr) // its table has the old calls too, which arm64 never had
+		}
+		t.defs = append(t.defs, def)
 		t.next += uint32(len(p.Points))
 	}
 	return t
@@ -191,6 +201,9 @@ func (a *assembler) probeEvent(it *item, r wire.Record) *event.Event {
 	v := &a.values
 	v.Builder.Reset()
 	v.Limit = a.opt.StrLimit
+	if p.Call != "" {
+		return a.callEvent(e, it)
+	}
 	if len(it.enter) > 0 {
 		v.Rec = it.enter
 		v.Args(p.Args)
@@ -199,6 +212,38 @@ func (a *assembler) probeEvent(it *item, r wire.Record) *event.Event {
 		v.Args(p.Out)
 	}
 	e.Args = v.Nodes
+	e.NArgs = countTop(e.Args)
+	return e
+}
+
+// callEvent reads a function of the C library as the system call that it is for.
+func (a *assembler) callEvent(e *event.Event, it *item) *event.Event {
+	c := &a.cx
+	c.Builder.Reset()
+	c.Opt, c.ABI, c.Def = a.opt, a.tables.native.abi, a.probes.defs[it.planIndex]
+	c.Pid, c.Tid, c.Note = it.task.pid, it.task.tid, ""
+	c.EnterSeg, c.ExitSeg, c.Arg = nil, nil, [6]uint64{}
+	c.Exited, c.Ret = len(it.exit) > 0, 0
+	r, first := it.enter, wire.FirstSlot
+	if len(r) > 0 {
+		c.EnterSeg = r.Segments()
+	} else {
+		r, first = it.exit, wire.KeptSlot
+	}
+	for i := range c.Arg {
+		if first+i < r.NSlots() {
+			c.Arg[i], _ = r.Slot(first + i)
+		}
+	}
+	if c.Exited {
+		c.ExitSeg = it.exit.Segments()
+		ret, _ := it.exit.Slot(wire.SlotRet)
+		if c.Ret = int64(ret); it.plan.Ret.Size == 4 {
+			c.Ret = int64(int32(ret))
+		}
+	}
+	a.probes.specs[it.planIndex].Decode(c)
+	e.Args = c.Nodes
 	e.NArgs = countTop(e.Args)
 	return e
 }
@@ -227,7 +272,13 @@ func (a *assembler) emitProbe(it *item) {
 		if len(it.enter) > 0 {
 			e.Duration = it.exit.Time() - min(it.exit.Time(), it.enter.Time())
 		}
-		if it.plan.Ret != nil {
+		if spec := a.probes.specs[it.planIndex]; spec != nil && spec.Ret != nil && !a.cx.Failed() {
+			a.ret.Reset()
+			a.cx.Builder, a.ret = a.ret, a.cx.Builder
+			spec.Ret(&a.cx)
+			e.RetTree, e.RetNote = a.cx.Nodes, a.cx.Note
+			a.cx.Builder, a.ret = a.ret, a.cx.Builder
+		} else if it.plan.Ret != nil {
 			a.ret.Reset()
 			v := &a.values
 			v.Builder, a.ret = a.ret, v.Builder
@@ -260,6 +311,9 @@ func checkPlans(plans []*plan.Plan) error {
 	for _, p := range plans {
 		if p == nil || len(p.Points) == 0 {
 			return fmt.Errorf("a probe without a place")
+		}
+		if p.Call != "" && (decode.Specs()[p.Call] == nil || p.Ret == nil) {
+			return fmt.Errorf("a function that is read as the unknown call %q", p.Call)
 		}
 	}
 	return nil

@@ -141,3 +141,28 @@ func TestProbeLibrary(t *testing.T) {
 		})
 	}
 }
+
+// TestProbeKnown: arguments that nobody wrote: functions that are system calls are read as these, others by their prototypes.
+func TestProbeKnown(t *testing.T) {
+	for _, flags := range [][]string{{"-O1"}, {"-O1", "-static"}} {
+		path := kerneltest.Compile(t, "calls", flags...)
+		o := Options{}
+		for _, name := range []string{"malloc", "strtol", "write"} {
+			o.Probes = append(o.Probes, &probe.Spec{Source: "libc:" + name, Kind: probe.KindFunction, Object: "libc", Point: probe.Point{Text: name}})
+		}
+		got := traceProbes(t, o, path)
+		for _, line := range []string{`:malloc(size=123) = 0x`, `:strtol(nptr="77", endptr=NULL, base=10) = 77`} {
+			if !strings.Contains(got, line) {
+				t.Errorf("%v: %s is missing:\n%s", flags, line, got)
+			}
+		}
+	}
+	o := Options{}
+	for _, name := range []string{"open64", "close"} {
+		o.Probes = append(o.Probes, &probe.Spec{Source: "libc:" + name, Kind: probe.KindFunction, Object: "libc", Point: probe.Point{Text: name}})
+	}
+	got := traceProbes(t, o, "/bin/sh", "-c", ": < /etc/passwd")
+	if !strings.Contains(got, `libc.so.6:open64("/etc/passwd", O_RDONLY) = 3`) || !strings.Contains(got, "libc.so.6:close(3) = 0") {
+		t.Errorf("%s", got)
+	}
+}

@@ -130,8 +130,22 @@ var integerArgs = map[string][]string{
 func (p *Plan) values(o *object, env *Env, when probe.When) error {
 	t := &taker{limit: env.StrLimit}
 	regs := integerArgs[env.Arch]
-	args := p.Spec.Args
-	if !p.Spec.Typed {
+	args, ret := p.Spec.Args, p.Spec.Ret
+	known := p.Spec.Typed
+	if !known {
+		proto, done := p.known(o, when)
+		if done {
+			return nil
+		}
+		if proto != nil {
+			args, known = proto.Args, true
+			if ret == nil {
+				ret = proto.Ret
+			}
+		}
+	}
+	if !known {
+		p.Notes = append(p.Notes, "the types of its arguments are not known: six integers are shown")
 		// Not known: the registers of the first six arguments.
 		for i := range 6 {
 			args = append(args, probe.Arg{Name: fmt.Sprintf("arg%d", i+1), Type: &probe.Type{Name: "x64"}})
@@ -174,8 +188,8 @@ func (p *Plan) values(o *object, env *Env, when probe.When) error {
 		form.take(t, slot)
 		p.Args = append(p.Args, Arg{Name: a.Name, Slot: slot, Form: form})
 	}
-	if p.Spec.Ret != nil {
-		form, err := formOf(p.Spec.Ret)
+	if ret != nil {
+		form, err := formOf(ret)
 		if err != nil {
 			return err
 		}

@@ -30,8 +30,9 @@ type Plan struct {
 	Object  string        `json:"object"` // as events name it: libc.so.6, kernel, sched
 	Points  []Point       `json:"points"`
 	Args    []Arg         `json:"args,omitempty"`
-	Out     []Arg         `json:"out,omitempty"` // shown instead of Args once the function has returned
-	Ret     *Form         `json:"ret,omitempty"` // nil: the return value is not known
+	Out     []Arg         `json:"out,omitempty"`  // shown instead of Args once the function has returned
+	Ret     *Form         `json:"ret,omitempty"`  // nil: the return value is not known
+	Call    string        `json:"call,omitempty"` // the system call that the function is read as; Args is empty then
 	Both    bool          `json:"both,omitempty"`
 	Return  bool          `json:"return,omitempty"` // only returns are recorded
 	Notes   []string      `json:"notes,omitempty"`  // what the user should know: skipped functions, arguments not found
@@ -39,7 +40,8 @@ type Plan struct {
 	Exit    *bpfgen.Probe `json:"-"`
 	Spec    *probe.Spec   `json:"-"`
 	Path    string        `json:"path,omitempty"` // of the file with the functions
-	BuildID string        `json:"buildid,omitempty"`
+	arch    string
+	BuildID string `json:"buildid,omitempty"`
 }
 
 // Point is one place of a plan.
@@ -87,7 +89,7 @@ const maxPoints = 200_000
 
 // Resolve finds out what an expression means.
 func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
-	p := &Plan{Source: spec.Source, Kind: spec.Kind, Spec: spec}
+	p := &Plan{Source: spec.Source, Kind: spec.Kind, Spec: spec, arch: env.Arch}
 	var err error
 	for _, a := range spec.Do {
 		if a.Kind != probe.ActionSignal {
