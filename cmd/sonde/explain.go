@@ -20,7 +20,7 @@ import (
 
 func explainCommand() *cobra.Command {
 	var abi, command string
-	var pids []string
+	var pids, debug []string
 	cmd := &cobra.Command{
 		Use:   "explain EXPR...",
 		Short: "what an expression selects, and what the kernel records of it",
@@ -45,7 +45,7 @@ privileges.`,
 			for _, e := range args {
 				if !probe.IsProbe(e) {
 					sets = append(sets, e)
-				} else if err := explainProbe(w, e, pids, command); err != nil {
+				} else if err := explainProbe(w, e, pids, command, debug); err != nil {
 					return err
 				}
 			}
@@ -70,18 +70,19 @@ privileges.`,
 		},
 	}
 	cmd.Flags().StringArrayVarP(&pids, "attach", "p", nil, "look up libraries as the running process `PID` has them")
+	cmd.Flags().StringArrayVar(&debug, "debuginfo", nil, "look for debug files in `DIR` first; repeatable")
 	cmd.Flags().StringVar(&command, "command", "", "look up libraries as the program `FILE` would find them")
 	cmd.Flags().StringVar(&abi, "abi", "", "table of another `ABI`: amd64, i386, x32, arm64, arm")
 	return cmd
 }
 
 // explainProbe says what a probe resolves to.
-func explainProbe(w io.Writer, expr string, pids []string, command string) error {
+func explainProbe(w io.Writer, expr string, pids []string, command string, debug []string) error {
 	spec, err := probe.Parse(expr)
 	if err != nil {
 		return err
 	}
-	env := &plan.Env{Arch: runtime.GOARCH, StrLimit: 256, TracepointFormat: attach.TracepointFormat}
+	env := &plan.Env{Arch: runtime.GOARCH, StrLimit: 256, TracepointFormat: attach.TracepointFormat, DebugDirs: debug}
 	if command != "" {
 		if env.Command, err = exec.LookPath(command); err != nil {
 			return usagef("--command %s: %v", command, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/sonde-trace/sonde/internal/ldcache"
 	"github.com/sonde-trace/sonde/internal/near"
 	"github.com/sonde-trace/sonde/internal/objfile"
+	"github.com/sonde-trace/sonde/internal/symbol"
 )
 
 // object is a file with code, as a user's name for it was understood.
@@ -25,22 +26,36 @@ type object struct {
 // names are looked up where the target would find them: among what running targets have mapped, then among the libraries the
 // command asks for, then in the linker's cache. A command without libraries is its own libc.
 func findObject(name string, env *Env) (*object, error) {
-	if strings.Contains(name, "/") {
-		return openObject(name, filepath.Base(name))
-	}
 	var names []string
 	for _, pid := range env.Pids {
-		paths, err := mapped(pid)
+		maps, err := symbol.ReadMaps(int(pid))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("process %d: %w", pid, err)
 		}
-		for _, p := range paths {
-			if named(filepath.Base(p), name) {
-				// The file the target has, also in another root and when its name is gone: by its mapping.
-				return openObject(fmt.Sprintf("/proc/%d/root%s", pid, p), filepath.Base(p))
+		// The file the target has, also in another root, and when its name is gone or that of another file now.
+		abs := name
+		if strings.Contains(name, "/") {
+			if abs, err = filepath.Abs(name); err != nil {
+				return nil, err
 			}
-			names = append(names, filepath.Base(p))
+			if real, err := filepath.EvalSymlinks(abs); err == nil {
+				abs = real
+			}
 		}
+		for i := range maps {
+			m := &maps[i]
+			if !m.Exec || !strings.HasPrefix(m.Path, "/") {
+				continue
+			}
+			base := filepath.Base(m.Path)
+			if m.Path == name || m.Path == abs || named(base, name) {
+				return openMapped(pid, m, env)
+			}
+			names = append(names, base)
+		}
+	}
+	if strings.Contains(name, "/") {
+		return openObject(name, filepath.Base(name), env)
 	}
 	cache, _ := ldcache.Read("/etc/ld.so.cache") // a system without one has libraries in fixed places
 	if env.Command != "" {
@@ -48,24 +63,24 @@ func findObject(name string, env *Env) (*object, error) {
 		if err == nil {
 			defer f.Close()
 			if named(filepath.Base(env.Command), name) {
-				return openObject(env.Command, filepath.Base(env.Command))
+				return openObject(env.Command, filepath.Base(env.Command), env)
 			}
 			needed := closure(f, env.Arch, cache)
 			for _, p := range needed {
 				if named(filepath.Base(p), name) {
-					return openObject(p, filepath.Base(p))
+					return openObject(p, filepath.Base(p), env)
 				}
 				names = append(names, filepath.Base(p))
 			}
 			if len(needed) == 0 && named("libc.so.6", name) {
-				return openObject(env.Command, filepath.Base(env.Command))
+				return openObject(env.Command, filepath.Base(env.Command), env)
 			}
 		}
 	}
 	for i := range cache {
 		e := &cache[i]
 		if e.Native(env.Arch) && named(e.Name, name) {
-			return openObject(e.Path, e.Name)
+			return openObject(e.Path, e.Name, env)
 		}
 	}
 	for i := range cache {
@@ -74,8 +89,19 @@ func findObject(name string, env *Env) (*object, error) {
 	return nil, &Error{Expr: name, Msg: "no such library: the target has none of that name, and neither does the linker's cache; a path with a / names a file", Near: near.Names(name, slices.Values(names))}
 }
 
-func openObject(path, name string) (*object, error) {
-	f, err := objfile.Open(path)
+func openMapped(pid uint32, m *symbol.Mapping, env *Env) (*object, error) {
+	root := fmt.Sprintf("/proc/%d/root", pid)
+	path := symbol.MappedPath(pid, m)
+	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: env.DebugDirs, Root: root, RealPath: root + m.Path})
+	if err != nil {
+		return nil, fmt.Errorf("%s of process %d: %w", m.Path, pid, err)
+	}
+	f.Path = m.Path // what errors call it
+	return &object{path: path, name: filepath.Base(m.Path), file: f}, nil
+}
+
+func openObject(path, name string, env *Env) (*object, error) {
+	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: env.DebugDirs})
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {
@@ -98,26 +124,6 @@ func named(base, user string) bool {
 		}
 	}
 	return false
-}
-
-// mapped lists the files that a process has mapped as code, in order of address.
-func mapped(pid uint32) ([]string, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, errors.Unwrap(err))
-	}
-	var list []string
-	for line := range strings.Lines(string(b)) {
-		f := strings.SplitN(strings.TrimRight(line, "\n"), " ", 6)
-		if len(f) < 6 || !strings.Contains(f[1], "x") {
-			continue
-		}
-		path := strings.TrimSuffix(strings.TrimLeft(f[5], " "), " (deleted)")
-		if strings.HasPrefix(path, "/") && !slices.Contains(list, path) {
-			list = append(list, path)
-		}
-	}
-	return list, nil
 }
 
 // closure lists the libraries that a program asks for, directly and through others, breadth first as the linker loads them.

@@ -19,6 +19,8 @@ type Env struct {
 	Pids     []uint32 // running targets
 	Command  string   // path of the program that will be started; empty for none
 	StrLimit int      // bytes of strings to take
+	// DebugDirs are searched for debug files first, as objfile.Options says.
+	DebugDirs []string
 	// TracepointFormat returns the text of a tracepoint's format file.
 	TracepointFormat func(group, name string) (string, error)
 }

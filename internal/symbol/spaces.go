@@ -236,6 +236,16 @@ func isFile(path string, m Mapping) bool {
 	return unix.Stat(path, &st) == nil && (m.Ino == 0 || st.Ino == m.Ino)
 }
 
+// MappedPath is a path by which we can open the file of a mapping: its name in the root of the process while that is the file
+// that is mapped, else the way through /proc/PID/map_files, which needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+func MappedPath(pid uint32, m *Mapping) string {
+	path := fmt.Sprintf("/proc/%d/root%s", pid, m.Path)
+	if !m.Deleted && isFile(path, *m) {
+		return path
+	}
+	return fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.Start, m.End)
+}
+
 // openAt opens an ELF file, or the one that an archive holds around an offset, stored and not compressed, as Android maps
 // libraries.
 func openAt(path string, off uint64, opt objfile.Options) (f *objfile.File, base uint64, member string, err error) {

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sonde-trace/sonde/internal/objfile"
+)
+
+const chain = `
+#define N __attribute__((noinline, noipa))
+N int leaf(int x) { return x + 1; }
+N static int l3(int x) { return leaf(x) + 1; }
+N static int l2(int x) { return l3(x) + 1; }
+N static int l1(int x) { return l2(x) + 1; }
+int main(int c, char **v) { return l1(c) == 0; }
+`
+
+func compileC(t *testing.T, name, text string, flags ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	src := filepath.Join(dir, name+".c")
+	if err := os.WriteFile(src, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, name)
+	tool(t, "gcc", append([]string{"-o", out, src}, flags...)...)
+	return out
+}
+
+func tool(t *testing.T, name string, arg ...string) {
+	t.Helper()
+	if out, err := exec.Command(name, arg...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %q: %v\n%s", name, arg, err, out)
+	}
+}
+
+// TestStackNamesFromDebugFile: a stripped program whose names are in a debug file, found by debug link and by build-id; that of
+// another build is refused with the word, and the offset still works (CASES.md, H09).
+func TestStackNamesFromDebugFile(t *testing.T) {
+	path := compileC(t, "p", chain, "-O2", "-fomit-frame-pointer", "-g", "-Wl,--build-id=sha1")
+	debug := path + ".debug"
+	tool(t, "objcopy", "--only-keep-debug", path, debug)
+	tool(t, "strip", path)
+	f, err := objfile.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	id := hex.EncodeToString(f.BuildID())
+	store := t.TempDir()
+	byID := filepath.Join(store, ".build-id", id[:2], id[2:]+".debug")
+	if err := os.MkdirAll(filepath.Dir(byID), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tool(t, "cp", debug, byID)
+	d, err := objfile.Open(debug)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var leaf uint64
+	for s := range d.EachFunc() {
+		if s.Name == "leaf" {
+			leaf, _ = f.Offset(s.Addr)
+		}
+	}
+	names := func(o outcome) (list []string) {
+		for _, l := range o.trace {
+			if name, ok := strings.CutPrefix(l, " > "+path+"("); ok {
+				name, _, _ = strings.Cut(name, "+")
+				list = append(list, name)
+			}
+		}
+		return list
+	}
+	want := []string{"leaf", "l3", "l2", "l1", "main"}
+	starts := func(o outcome) bool {
+		got := names(o)
+		return len(got) >= len(want) && slices.Equal(got[:len(want)], want)
+	}
+	if o := trace(t, "", "-k", "--debuginfo", store, "-e", path+":leaf", "--", path); !starts(o) {
+		t.Errorf("by build-id: %q\n%s", o.trace, o.stderr)
+	}
+	tool(t, "objcopy", "--add-gnu-debuglink="+debug, path)
+	if o := trace(t, "", "-k", "-e", path+":leaf", "--", path); !starts(o) {
+		t.Errorf("by debug link: %q\n%s", o.trace, o.stderr)
+	}
+	other := compileC(t, "p", chain+"int more(void) { return 1; }\n", "-O1", "-g", "-Wl,--build-id=sha1")
+	tool(t, "objcopy", "--only-keep-debug", other, debug)
+	if o := trace(t, "", "-k", "-e", path+":leaf", "--", path); o.code == 0 || !strings.Contains(o.stderr, "build-id differs") {
+		t.Errorf("of another build: status %d, %q", o.code, o.stderr)
+	}
+	o := trace(t, "", "-k", "-e", fmt.Sprintf("%s:%#x", path, leaf), "--", path)
+	if got := names(o); len(o.trace) < 6 || len(got) > 1 {
+		t.Errorf("by offset, with a debug file of another build: %q\n%s", o.trace, o.stderr)
+	}
+}
+
+// TestReplacedProgram: a probe on a running program is put into the file that runs, not the one that has its name now.
+func TestReplacedProgram(t *testing.T) {
+	path := compileC(t, "w", "#include <stdio.h>\n#include <unistd.h>\n__attribute__((noinline, noipa)) int here(int x) { return x; }\n"+
+		"int main(void) { puts(\"ready\"); fflush(stdout); char c; while (read(0, &c, 1) == 1) here(c); return 0; }\n", "-O1")
+	other := compileC(t, "o", chain)
+	cmd := exec.Command(path)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Wait() })
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(other, path); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, filepath.Base(path)} {
+		o := finish(t, sondeCommand(t, "explain", "-p", strconv.Itoa(cmd.Process.Pid), name+":here"), "")
+		if o.code != 0 || !strings.Contains(o.stdout, "/map_files/") {
+			t.Errorf("%s: status %d, %q, %q", name, o.code, o.stdout, o.stderr)
+		}
+	}
+}
