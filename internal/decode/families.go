@@ -23,7 +23,13 @@ func Specs() map[string]*Spec {
 	m := make(map[string]*Spec)
 	for _, f := range families {
 		for i := range f {
-			m[f[i].Name] = &f[i]
+			row := &f[i]
+			if row.RetFD && row.Ret == nil {
+				row = new(Spec)
+				*row = f[i]
+				row.Ret = retFD
+			}
+			m[row.Name] = row
 		}
 	}
 	return m

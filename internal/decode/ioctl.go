@@ -30,7 +30,7 @@ const (
 	blkIomin, blkIoopt, blkAlignoff        = 0x1278, 0x1279, 0x127a
 	blkPbszget, blkDiscardZ, blkRotation   = 0x127b, 0x127c, 0x127e
 	siocGifconf, siocGifname, siocGifindex = 0x8912, 0x8910, 0x8933
-	fsGetflags, fsSetflags, fiClone        = 0x80086601, 0x40086602, 0x40049409
+	fiClone                                = 0x40049409
 	fiCloneRange                           = 0x4020940d
 	rndGetCount, rndAddCount               = 0x80045200, 0x40045201
 	rndZap, rndClear                       = 0x5204, 0x5206
@@ -113,8 +113,13 @@ func (c *Cx) ioctlMacro(cmd uint32) bool {
 // overlappingCommand names commands that a table by number cannot: the mixer's, which share a letter with flash memory,
 // and one that the kernel knew with a wrong direction. It is empty for all others.
 func overlappingCommand(cmd uint32) string {
-	if cmd == seccompNotifIDWrong {
+	switch cmd {
+	case seccompNotifIDWrong:
 		return "SECCOMP_IOCTL_NOTIF_ID_VALID_WRONG_DIR"
+	case fsIocFiemap: // its macro names a structure that linux/fs.h does not declare
+		return "FS_IOC_FIEMAP"
+	case fsIocShutdown: // every file system has a name of its own for it
+		return "FS_IOC_SHUTDOWN"
 	}
 	if byte(cmd>>8) != 'M' {
 		return ""

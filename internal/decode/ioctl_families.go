@@ -53,6 +53,11 @@ var ioctlFamilies = []ioctlFamily{
 	{typ: '!', decode: decodeSeccompIoctl},
 	{typ: 0xb7, decode: decodeNsfsIoctl, unsized: 4},
 	{typ: 0xff, decode: decodePidfdIoctl},
+	{typ: 'f', decode: decodeInodeIoctl, exit: fiemapExtents},
+	{typ: 'v', decode: decodeInodeIoctl},
+	{typ: 'X', decode: decodeXfsIoctl},
+	{typ: 0x15, decode: decodeFsIoctl},
+	{typ: 0x8a, decode: decodeEpollIoctl},
 }
 
 // findIoctlFamily returns the family of a command, or nil.

@@ -299,7 +299,9 @@ func (c *Cx) pidfdInfo(b []byte, mask uint64) {
 	f.off = 60
 	if mask&pidfdInfoExit != 0 && len(b) >= 64 {
 		c.Field("exit_code")
+		c.Array()
 		c.WaitStatus(uint32(f.num(4)))
+		c.End()
 	}
 	f.off = 64
 	if mask&pidfdInfoCoredump != 0 && len(b) >= 68 {

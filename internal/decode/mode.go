@@ -68,11 +68,18 @@ func (c *Cx) OpenFlags(v uint64) {
 			rest &^= e.Num
 		}
 	}
+	if rest&openat2Regular != 0 {
+		c.Sym("OPENAT2_REGULAR", openat2Regular)
+		rest &^= openat2Regular
+	}
 	if rest != 0 {
 		c.Hex(rest)
 	}
 	c.End()
 }
+
+// openat2Regular is OPENAT2_REGULAR, linux/openat2.h; only openat2 has flags of that width.
+const openat2Regular = 1 << 32
 
 // aFileFlags are flags of open(2) without an access mode.
 func aFileFlags(c *Cx, i int) {
