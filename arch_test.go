@@ -27,6 +27,7 @@ var rooms = map[string][]string{
 	"internal/attach":   {"internal/bpfgen", "internal/objfile", "internal/ring", "internal/syscalls", "internal/unwind", "internal/wire"},
 	"internal/proc":     {},
 	"internal/inject":   {"internal/proc", "internal/syscalls", "probe"},
+	"perfevent":         {},
 	"internal/ldcache":  {},
 	"internal/objfile":  {},
 	"internal/symbol":   {"event", "internal/near", "internal/objfile"},
