@@ -326,6 +326,13 @@ func (s *Session) learnTasks(again bool) error {
 	return nil
 }
 
+// often are the calls with memory that most programs make most of.
+var often = map[string]bool{
+	"openat": true, "newfstatat": true, "statx": true, "read": true, "write": true, "pread64": true, "getdents64": true, "access": true,
+	"stat": true, "lstat": true, "fstat": true, "readlink": true, "open": true, "poll": true, "ppoll": true, "epoll_wait": true,
+	"epoll_pwait": true, "rt_sigaction": true, "rt_sigprocmask": true, "futex": true, "clock_nanosleep": true, "recvfrom": true, "sendto": true,
+}
+
 // callPlans lists what the kernel has to take, for the calls of all ABIs of this machine.
 func callPlans(show func(*syscalls.ABI, uint32) bool) []attach.SyscallPlan {
 	specs := decode.Specs()
@@ -335,7 +342,7 @@ func callPlans(show func(*syscalls.ABI, uint32) bool) []attach.SyscallPlan {
 			if show != nil && !show(abi, nr) {
 				continue
 			}
-			p := attach.SyscallPlan{ABI: abi.Name, Nr: nr}
+			p := attach.SyscallPlan{ABI: abi.Name, Nr: nr, Often: abi.Name == runtime.GOARCH && often[def.Name]}
 			for i, a := range def.Args {
 				if decode.IsFD(a) {
 					p.FDs |= 1 << i

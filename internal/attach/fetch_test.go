@@ -68,7 +68,9 @@ func call(t *testing.T, o SyscallOptions, args ...uintptr) (enter, exit wire.Rec
 	o.Target = TargetFilter{AllowPids: []uint32{uint32(os.Getpid())}, AllowTids: []uint32{uint32(unix.Gettid())}}
 	o.SelfPid = 1
 	for i := range o.Calls {
-		o.Calls[i].ABI, o.Calls[i].Nr = runtime.GOARCH, unix.SYS_GETPPID
+		if o.Calls[i].ABI == "" {
+			o.Calls[i].ABI, o.Calls[i].Nr = runtime.GOARCH, unix.SYS_GETPPID
+		}
 	}
 	s := open(t, o)
 	defer s.Close()
@@ -140,6 +142,14 @@ func show(a *arena, r wire.Record) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// others are calls that nobody makes, so many that most get no programs of their own.
+func others() (list []SyscallPlan) {
+	for i := range fewShapes + 1 {
+		list = append(list, SyscallPlan{ABI: runtime.GOARCH, Nr: unix.SYS_REBOOT, Enter: []Fetch{Fixed(0, 1000+i)}})
+	}
+	return list
 }
 
 func TestFetch(t *testing.T) {
@@ -216,8 +226,15 @@ func TestFetch(t *testing.T) {
 			fmt.Sprintf("+1088 %q\n+0 \"h\"\n--", a.page[1088:1168])},
 		{"iovec of none", []Fetch{{Kind: FetchIovec, Base: Arg(0), Len: Length{Number: Arg(1)}}}, nil, []uintptr{iov, 0}, "--"},
 	} {
+		plan := []SyscallPlan{{Enter: c.enter, Exit: c.exit}}
 		t.Run(c.name, func(t *testing.T) {
-			enter, exit := call(t, SyscallOptions{Calls: []SyscallPlan{{Enter: c.enter, Exit: c.exit}}}, c.args...)
+			enter, exit := call(t, SyscallOptions{Calls: plan}, c.args...)
+			if got := show(a, enter) + "--" + show(a, exit); got != c.want {
+				t.Errorf("got\n%s\nwant\n%s", got, c.want)
+			}
+		})
+		t.Run(c.name+", by the generic programs", func(t *testing.T) {
+			enter, exit := call(t, SyscallOptions{Calls: append(plan, others()...)}, c.args...)
 			if got := show(a, enter) + "--" + show(a, exit); got != c.want {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
@@ -358,7 +375,10 @@ func TestLoadLarge(t *testing.T) {
 				t.Errorf("%s, limit %d: %v after %v", name, limit, err, time.Since(start))
 				continue
 			}
-			for _, p := range s.shapes {
+			for _, p := range append(s.shapes, s.any[:]...) {
+				if p == nil {
+					continue
+				}
 				if i, err := p.info(); err == nil {
 					t.Logf("%s, limit %d: %d bytes, %d instructions verified", name, limit, i.size, i.verified)
 				}

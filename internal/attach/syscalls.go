@@ -30,6 +30,8 @@ type SyscallPlan struct {
 	// SyscallOptions.FDPaths is set.
 	FDs   uint8
 	RetFD bool
+	// Often says that the call is made often in most programs: it is worth programs of its own.
+	Often bool
 }
 
 // TargetFilter says which tasks are traced. Lists of one kind are alternatives; kinds are combined by AND; an empty
@@ -102,7 +104,8 @@ type Syscalls struct {
 	exit   *tracing
 	late   *tracing // nil unless SyscallOptions.Answered
 	life   []lifeProgram
-	shapes []*tracing // by index in the program array
+	shapes []*tracing  // by index in the program array; nil for what the generic programs do
+	any    [2]*tracing // the generic programs, for entries and for returns
 	main   *ring.Reader
 	side   *ring.Reader
 	mu     sync.Mutex // guards links and closed
@@ -492,13 +495,40 @@ func (s *Syscalls) loadPrograms(gen *bpfgen.Syscalls, plan *table, scratch int) 
 		list = append(list, loading{generate: made(l.Program), tracing: func(p *tracing) { s.life = append(s.life, lifeProgram{p, l.Tracepoint}) }})
 	}
 	s.shapes = make([]*tracing, len(plan.shapes))
+	var lists bpfgen.Lists
+	var generic [2]bool
 	for i, sh := range plan.shapes {
+		plan.progs[i] = i
+		if plan.generic(i) {
+			if err := lists.Add(i, sh, s.opt.StrLimit); err != nil {
+				return err
+			}
+			if sh.Exit {
+				generic[1] = true
+			} else {
+				generic[0] = true
+			}
+			continue
+		}
 		list = append(list, loading{
 			generate: func() (*bpfgen.Program, error) { return gen.Compile(sh, s.opt.StrLimit, scratch) },
 			user:     plan.users[i],
 			tracing:  func(p *tracing) { s.shapes[i] = p },
 		})
-		plan.progs[i] = i
+	}
+	if generic != [2]bool{} {
+		if err := s.makeLists(&lists); err != nil {
+			return err
+		}
+	}
+	for i, needed := range generic {
+		if needed {
+			list = append(list, loading{
+				generate: func() (*bpfgen.Program, error) { return gen.Generic(i == 1, &lists, s.opt.StrLimit, scratch) },
+				user:     "the calls that have no program of their own",
+				tracing:  func(p *tracing) { s.any[i] = p },
+			})
+		}
 	}
 	probes, err := s.probeLoadings(gen, scratch)
 	if err != nil {
@@ -508,9 +538,28 @@ func (s *Syscalls) loadPrograms(gen *bpfgen.Syscalls, plan *table, scratch int) 
 		return err
 	}
 	for i, p := range s.shapes {
+		if p == nil {
+			p = s.any[0]
+			if plan.shapes[i].Exit {
+				p = s.any[1]
+			}
+		}
 		if err := s.maps[bpfgen.MapProgs].Put(uint32(i), uint32(p.fd)); err != nil {
 			return fmt.Errorf("filling the program array: %w", err)
 		}
+	}
+	return nil
+}
+
+// makeLists creates the map of the lists that the generic programs walk.
+func (s *Syscalls) makeLists(l *bpfgen.Lists) error {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: bpfgen.MapFetches, Type: ebpf.Array, KeySize: 4, ValueSize: uint32(l.Size()), MaxEntries: 1})
+	if err != nil {
+		return explain(fmt.Sprintf("creating the map %q of %d bytes", bpfgen.MapFetches, l.Size()), err)
+	}
+	s.maps[bpfgen.MapFetches] = m
+	if err := m.Put(uint32(0), l.Value()); err != nil {
+		return fmt.Errorf("filling the lists of fetches: %w", err)
 	}
 	return nil
 }
@@ -728,7 +777,7 @@ func (s *Syscalls) Close() error {
 			errs = append(errs, r.Close())
 		}
 	}
-	progs := append([]*tracing{s.entry, s.exit, s.late}, s.shapes...)
+	progs := append([]*tracing{s.entry, s.exit, s.late, s.any[0], s.any[1]}, s.shapes...)
 	for _, l := range s.life {
 		progs = append(progs, l.tracing)
 	}

@@ -145,7 +145,10 @@ func TestLoadEverything(t *testing.T) {
 			continue
 		}
 		most := uint32(0)
-		for _, p := range s.shapes {
+		for _, p := range append(s.shapes, s.any[:]...) {
+			if p == nil {
+				continue
+			}
 			if i, err := p.info(); err == nil {
 				most = max(most, i.verified)
 			}

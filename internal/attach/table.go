@@ -15,6 +15,7 @@ type table struct {
 	shapes []*bpfgen.Shape
 	users  []string // a call that uses the shape, in words
 	progs  []int    // index in the program array, by shape; set when loaded
+	often  []bool   // the shape of a call that is made often, by shape
 	rows   []tableRow
 	plain  int // the shape of entries without memory, where there must be one; else -1
 	byText map[string]int
@@ -32,7 +33,7 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 	t := &table{arch: arch, opt: o, byText: make(map[string]int), plain: -1}
 	if o.StackDepth > 0 && (len(o.Calls) > 0 || o.Others) {
 		// Stacks are added by the programs of shapes.
-		t.plain = t.shape(&bpfgen.Shape{Ptr: 8}, "the stack, at entry")
+		t.plain = t.shape(&bpfgen.Shape{Ptr: 8}, "the stack, at entry", true)
 	}
 	for i := range o.Calls {
 		c := &o.Calls[i]
@@ -47,15 +48,15 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 			fds, retFD = 0, false
 		}
 		if len(c.Enter) > 0 || fds != 0 {
-			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: c.Enter, FDs: fds}, user+", at entry")
+			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: c.Enter, FDs: fds}, user+", at entry", c.Often)
 		}
 		if len(c.Exit) > 0 && len(c.Enter) == 0 || len(c.Exit) == 0 && retFD {
-			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit, RetFD: retFD}, user+", at the return")
+			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit, RetFD: retFD}, user+", at the return", c.Often)
 		}
 		if len(c.Enter) > 0 {
 			// The retry takes the memory of the return first: decoders that ask for it find it in the usual place.
 			again := append(append([]syscalls.Fetch(nil), c.Exit...), shift(c.Enter, len(c.Exit))...)
-			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again, Again: len(c.Exit), RetFD: retFD}, user+", at the return")
+			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again, Again: len(c.Exit), RetFD: retFD}, user+", at the return", c.Often && len(c.Exit) > 0)
 			if len(c.Exit) > 0 {
 				row.exit = row.retry
 			}
@@ -64,6 +65,14 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 	}
 	t.progs = make([]int, len(t.shapes))
 	return t, nil
+}
+
+// fewShapes is up to how many shapes all get programs of their own.
+const fewShapes = 10
+
+// generic reports whether the generic programs serve a shape.
+func (t *table) generic(i int) bool {
+	return len(t.shapes) > fewShapes && t.opt.StackDepth == 0 && !t.often[i] && bpfgen.GenericMax(t.opt.StrLimit) == syscalls.PathMax && t.shapes[i].Generic()
 }
 
 // shift renumbers the references among fetches that now stand behind n others.
@@ -81,7 +90,7 @@ func shift(list []syscalls.Fetch, n int) []syscalls.Fetch {
 
 // shape returns the index of a shape, adding it when no equal one is there. Shapes without pointers in the caller's
 // memory are the same for all sizes of pointers.
-func (t *table) shape(sh *bpfgen.Shape, user string) int {
+func (t *table) shape(sh *bpfgen.Shape, user string, often bool) int {
 	walks := false
 	for i := range sh.Fetches {
 		if k := sh.Fetches[i].Kind; k == syscalls.FetchIovec || k == syscalls.FetchStrings {
@@ -93,11 +102,13 @@ func (t *table) shape(sh *bpfgen.Shape, user string) int {
 	}
 	text := fmt.Sprintf("%v %d %v %d %x %v", sh.Exit, sh.Ptr, sh.Fetches, sh.Again, sh.FDs, sh.RetFD)
 	if i, ok := t.byText[text]; ok {
+		t.often[i] = t.often[i] || often
 		return i
 	}
 	t.byText[text] = len(t.shapes)
 	t.shapes = append(t.shapes, sh)
 	t.users = append(t.users, user)
+	t.often = append(t.often, often)
 	return len(t.shapes) - 1
 }
 

@@ -107,6 +107,7 @@ type shape struct {
 	strLimit int
 	capacity int
 	refs     []memRef
+	generic  bool   // it walks lists of fetches: the index of a fetch is at tmpTurn
 	probe    *Probe // nil for system calls
 }
 
@@ -120,16 +121,8 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 	if err := p.collectRefs(); err != nil {
 		return nil, err
 	}
-	lostRing := StatEntryRing
-	size := wire.EnterSize
-	if sh.Exit {
-		size, lostRing = wire.ExitSize, StatExitRing
-	}
 	p.say("find the record that the dispatcher began")
-	p.emit(asm.FnGetCurrentPidTgid.Call(), store(fp, stPT, r0, u64))
-	p.emit(asm.FnGetSmpProcessorId.Call(), store(fp, stCPU, r0, u32))
-	p.findOwned(r7, "exit")
-	p.emit(asm.Add.Imm(r7, scratchRecord), storeImm(r7, tmpSize, int32(size), u64), storeImm(r7, tmpFail, 0, u64))
+	p.takeRecord()
 	for i := range p.refs {
 		p.emit(storeImm(r7, tmpRefs-8*i, 0, u64))
 	}
@@ -161,6 +154,32 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 		p.descriptor(len(sh.Fetches) + 6)
 		p.bind(failed)
 	}
+	p.send()
+	name := "sonde_in"
+	if sh.Exit {
+		name = "sonde_out"
+	}
+	return p.program(name), nil
+}
+
+// takeRecord leaves the address of the record that the dispatcher began in r7.
+func (p *shape) takeRecord() {
+	size := wire.EnterSize
+	if p.sh.Exit {
+		size = wire.ExitSize
+	}
+	p.emit(asm.FnGetCurrentPidTgid.Call(), store(fp, stPT, r0, u64))
+	p.emit(asm.FnGetSmpProcessorId.Call(), store(fp, stCPU, r0, u32))
+	p.findOwned(r7, "exit")
+	p.emit(asm.Add.Imm(r7, scratchRecord), storeImm(r7, tmpSize, int32(size), u64), storeImm(r7, tmpFail, 0, u64))
+}
+
+// send sends the record and ends the program.
+func (p *shape) send() {
+	lostRing := StatEntryRing
+	if p.sh.Exit {
+		lostRing = StatExitRing
+	}
 	p.say("send the record")
 	full, failed, huge, sent := p.label("full"), p.label("failed"), p.label("huge"), p.label("sent")
 	release := storeImm(r7, scratchOwner-scratchRecord, 0, u64)
@@ -168,7 +187,7 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 		load(r9, r7, tmpFail, u64))
 	p.wakeFlags(r4, r6)
 	p.emit(mapPtr(r1, MapRing), asm.Mov.Reg(r2, r7), asm.Mov.Reg(r3, r8), asm.FnRingbufOutput.Call(), release, asm.JNE.Imm(r0, 0, full))
-	if !sh.Exit {
+	if !p.sh.Exit {
 		p.emit(asm.JNE.Imm(r9, 0, failed))
 	}
 	p.bind(sent)
@@ -183,12 +202,12 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 		p.bind(full)
 		p.statistics()
 		p.count(r9, lostRing)
-		if !sh.Exit {
+		if !p.sh.Exit {
 			p.lostEntry()
 		}
 		p.emit(asm.Ja.Label(sent))
 	})
-	if !sh.Exit {
+	if !p.sh.Exit {
 		p.later(func() {
 			p.say("some memory could not be read: try again at the return")
 			p.bind(failed)
@@ -197,11 +216,6 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 			p.emit(asm.Ja.Label(sent))
 		})
 	}
-	name := "sonde_in"
-	if sh.Exit {
-		name = "sonde_out"
-	}
-	return p.program(name), nil
 }
 
 // ScratchSize is the size of the scratch buffers for a set of shapes.
@@ -306,6 +320,15 @@ func (p *shape) number(dst asm.Register, n syscalls.Number) error {
 	return nil
 }
 
+// narrow reports whether a condition compares 32 bits. Commands are ints: what stands in the upper half of the register means nothing.
+func narrow(c *syscalls.Cond) bool {
+	narrow := c.Value.From == syscalls.FromArg && c.Mask == 0 && len(c.Any) > 0
+	for _, v := range c.Any {
+		narrow = narrow && v != 0 && v <= 0xffffffff
+	}
+	return narrow
+}
+
 // when jumps to skip unless the condition holds.
 func (p *shape) when(c *syscalls.Cond, skip string) error {
 	if c.Value.From == syscalls.FromNothing {
@@ -314,12 +337,7 @@ func (p *shape) when(c *syscalls.Cond, skip string) error {
 	if err := p.number(r1, c.Value); err != nil {
 		return err
 	}
-	narrow := c.Value.From == syscalls.FromArg && c.Mask == 0 && len(c.Any) > 0
-	for _, v := range c.Any {
-		narrow = narrow && v != 0 && v <= 0xffffffff
-	}
-	if narrow {
-		// Commands are ints: what stands in the upper half of the register means nothing.
+	if narrow(c) {
 		p.emit(asm.Mov.Reg32(r1, r1))
 	}
 	if c.Mask != 0 {
@@ -444,8 +462,20 @@ func (p *shape) mark(flag int32) {
 
 // begin writes the segment header's address (r3), flags and fetch index, and leaves the address of the data in r1.
 func (p *shape) begin(index int, flags int32) {
-	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), store(r1, 0, r3, u64),
-		storeImm(r1, 12, flags|int32(index)<<16, u32))
+	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), store(r1, 0, r3, u64))
+	if p.generic {
+		p.emit(load(r4, r7, tmpTurn, u64), store(r1, 14, r4, u16))
+	}
+	p.flags(index, flags)
+}
+
+// flags writes the flags and the fetch index of the segment at r1.
+func (p *shape) flags(index int, flags int32) {
+	if p.generic {
+		p.emit(storeImm(r1, 12, flags, u16))
+		return
+	}
+	p.emit(storeImm(r1, 12, flags|int32(index)<<16, u32))
 }
 
 // end closes the segment whose data has r9 bytes: length, padding with zeros, and the new size of the record.
@@ -481,7 +511,8 @@ func (p *shape) text(index, limit int) {
 
 // setCut marks the segment as cut. It clobbers r1.
 func (p *shape) setCut(index int, flags int32) {
-	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), storeImm(r1, 12, flags|wire.SegCut|int32(index)<<16, u32))
+	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8))
+	p.flags(index, flags|wire.SegCut)
 }
 
 // bytes copies r2 bytes at r3, at most limit. cut says that the program has more than r2.
@@ -555,7 +586,9 @@ func (p *shape) partial(index int, flags int32, limit int, got, done string) {
 	p.bind(stop)
 	p.emit(load(r9, r7, tmpGot, u64), asm.JEq.Imm(r9, 0, none), asm.JGT.Imm(r9, int32(limit), none),
 		load(r2, r7, tmpWant, u64), asm.JGE.Reg(r9, r2, got))
-	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), storeImm(r1, 12, flags|wire.SegCut|wire.SegFault|int32(index)<<16, u32), asm.Ja.Label(got))
+	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8))
+	p.flags(index, flags|wire.SegCut|wire.SegFault)
+	p.emit(asm.Ja.Label(got))
 	p.later(func() {
 		p.say("nothing can be read")
 		p.bind(none)

@@ -12,6 +12,7 @@ const (
 	MapLost    = "lost"    // hash pid_tgid u64 → u64: entry records lost, by thread
 	MapTable   = "table"   // array of one value: what to do with each number, see Table
 	MapProgs   = "progs"   // program array
+	MapFetches = "fetches" // array of one value: the lists of the generic programs, see Lists
 	MapControl = "control" // array of one value, see Control
 
 	MapDenyPids     = "denypids"

@@ -480,6 +480,9 @@ func (g *gen) record(self string) {
 			g.statistics()
 			g.say("go on in the shape's program")
 		}
+		if g.StackDepth == 0 {
+			g.emit(store(r5, scratchRecord+tmpIndex, r7, u64)) // for the generic programs
+		}
 		g.emit(asm.Mov.Reg(r1, r6), mapPtr(r2, MapProgs), asm.Mov.Reg(r3, r7), asm.Sub.Imm(r3, 1), asm.FnTailCall.Call())
 		// Not reached: every word names a program that is there.
 		g.findOwned(r6, "exit")
