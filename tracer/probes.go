@@ -71,7 +71,7 @@ func (t *probeTable) made(r wire.Record) bool {
 
 // resolve turns the session's expressions into plans.
 func (o *Options) resolve() ([]*plan.Plan, error) {
-	env := &plan.Env{Arch: runtime.GOARCH, Pids: o.Target.Pids, StrLimit: o.StrLimit, TracepointFormat: attach.TracepointFormat, DebugDirs: o.DebugDirs}
+	env := &plan.Env{Arch: runtime.GOARCH, Pids: o.Target.Pids, StrLimit: o.StrLimit, TracepointFormat: attach.TracepointFormat, DebugDirs: o.DebugDirs, FetchDebug: o.FetchDebug}
 	if o.Command != nil {
 		env.Command = o.Command.Path
 	}

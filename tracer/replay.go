@@ -45,7 +45,7 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 	}
 	r.asm.probes = newProbeTable(r.facts.Arch, r.facts.Probes)
 	if r.facts.Stacks {
-		r.asm.stacks = newStacks(o.StackLines, o.DebugDirs)
+		r.asm.stacks = newStacks(&o)
 	}
 	r.asm.launching = r.facts.Command
 	r.asm.filter, r.asm.whole, r.asm.self, r.asm.follow = o.Filter, o.Whole, r.facts.Self, r.facts.Follow

@@ -39,8 +39,8 @@ type module struct {
 	why  string
 }
 
-func newStacks(lines bool, debug []string) *stacks {
-	return &stacks{names: symbol.New(symbol.Options{Lines: lines, DebugDirs: debug}), modules: make(map[uint32]*module), raw: make(map[uint64][]byte),
+func newStacks(o *Options) *stacks {
+	return &stacks{names: symbol.New(symbol.Options{Lines: o.StackLines, DebugDirs: o.DebugDirs, Fetch: o.FetchDebug}), modules: make(map[uint32]*module), raw: make(map[uint64][]byte),
 		shown: make(map[uint64]*event.Stack)}
 }
 

@@ -104,6 +104,9 @@ type Options struct {
 	StackLines bool
 	// DebugDirs are searched for debug files first.
 	DebugDirs []string
+	// FetchDebug gives the path of the debug file of a build-id that is nowhere here; nil: nobody is asked. It may be called from Open
+	// and while a stack is named.
+	FetchDebug func(buildID string) (path string, err error)
 	// Record receives the session's facts before the first record, then each batch of raw records, in order, valid
 	// until it returns.
 	Record Recorder
@@ -272,7 +275,7 @@ func Open(o Options) (*Session, error) {
 	s.asm.filter, s.asm.whole, s.asm.self, s.asm.follow = o.Filter, o.Whole, s.facts.Self, o.Follow || ao.Target.AllTasks
 	s.asm.probes, s.asm.launching = s.probes, o.Command != nil
 	if o.StackDepth > 0 {
-		s.asm.stacks = newStacks(o.StackLines, o.DebugDirs)
+		s.asm.stacks = newStacks(&o)
 	}
 	tables.injected(s.facts.Injected)
 	s.asm.limit, s.asm.filterFull = o.Limit, o.FilterFull

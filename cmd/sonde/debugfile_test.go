@@ -106,6 +106,31 @@ func TestStackNamesFromDebugFile(t *testing.T) {
 	}
 }
 
+// TestDebugFileFromServer: the client of the environment's servers is asked for what is nowhere here, and not when the
+// environment names none.
+func TestDebugFileFromServer(t *testing.T) {
+	path := compileC(t, "p", chain, "-O2", "-g", "-Wl,--build-id=sha1")
+	debug := filepath.Join(t.TempDir(), "served")
+	tool(t, "objcopy", "--only-keep-debug", path, debug)
+	tool(t, "strip", path)
+	bin := t.TempDir()
+	client := "#!/bin/sh\n[ \"$1 $DEBUGINFOD_URLS\" = 'debuginfo http://localhost:1/' ] && echo " + debug + "\n"
+	if err := os.WriteFile(filepath.Join(bin, "debuginfod-find"), []byte(client), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	list := func(env ...string) outcome {
+		cmd := sondeCommand(t, "list", "functions", path, "l3")
+		cmd.Env = append(append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"), "DEBUGINFOD_URLS="), env...)
+		return finish(t, cmd, "")
+	}
+	if o := list("DEBUGINFOD_URLS=http://localhost:1/"); o.code != 0 || o.stdout != path+":l3\n" {
+		t.Errorf("status %d, %q, %q", o.code, o.stdout, o.stderr)
+	}
+	if o := list(); o.code == 0 || !strings.Contains(o.stderr, "no symbols") {
+		t.Errorf("without servers: status %d, %q, %q", o.code, o.stdout, o.stderr)
+	}
+}
+
 // TestReplacedProgram: a probe on a running program is put into the file that runs, not the one that has its name now.
 func TestReplacedProgram(t *testing.T) {
 	path := compileC(t, "w", "#include <stdio.h>\n#include <unistd.h>\n__attribute__((noinline, noipa)) int here(int x) { return x; }\n"+

@@ -82,7 +82,7 @@ func explainProbe(w io.Writer, expr string, pids []string, command string, debug
 	if err != nil {
 		return err
 	}
-	env := &plan.Env{Arch: runtime.GOARCH, StrLimit: 256, TracepointFormat: attach.TracepointFormat, DebugDirs: debug}
+	env := &plan.Env{Arch: runtime.GOARCH, StrLimit: 256, TracepointFormat: attach.TracepointFormat, DebugDirs: debug, FetchDebug: fetchDebug()}
 	if command != "" {
 		if env.Command, err = exec.LookPath(command); err != nil {
 			return usagef("--command %s: %v", command, err)

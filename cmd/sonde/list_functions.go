@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ compared as they are in the source, with and without parameters.`,
 			if len(args) == 0 {
 				return usagef("list functions: a FILE, or -p PID, is needed")
 			}
-			f, err := objfile.OpenWithOptions(args[0], objfile.Options{DebugDirs: debug})
+			f, err := objfile.OpenWithOptions(args[0], objfile.Options{DebugDirs: debug, Fetch: fetchDebug()})
 			if err != nil {
 				return fmt.Errorf("functions: %w", err)
 			}
@@ -50,6 +51,18 @@ compared as they are in the source, with and without parameters.`,
 	cmd.Flags().BoolVar(&stubs, "plt", false, "with the calls into libraries, as NAME@plt")
 	cmd.Flags().StringArrayVar(&debug, "debuginfo", nil, "look for debug files in `DIR` first; repeatable")
 	return cmd
+}
+
+// fetchDebug asks the servers of debug files that the user's environment names; nil when it names none.
+func fetchDebug() func(buildID string) (string, error) {
+	if os.Getenv("DEBUGINFOD_URLS") == "" {
+		return nil
+	}
+	fetch, err := objfile.Debuginfod()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sonde:", err)
+	}
+	return fetch
 }
 
 type functionLister struct {
@@ -94,7 +107,7 @@ func (l *functionLister) process(pid uint32, patterns, debug []string) error {
 	if err != nil {
 		return fmt.Errorf("functions of process %d: %w", pid, err)
 	}
-	r := symbol.New(symbol.Options{DebugDirs: debug})
+	r := symbol.New(symbol.Options{DebugDirs: debug, Fetch: fetchDebug()})
 	seen := map[*symbol.Module]bool{}
 	found, failed := false, error(nil)
 	for _, m := range maps {

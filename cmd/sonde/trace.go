@@ -411,8 +411,9 @@ func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, er
 		if f.depth < 1 || f.depth > 512 {
 			return o, nil, usagef("--stack-depth %d: 1 to 512 frames are possible", f.depth)
 		}
-		o.StackDepth, o.StackLines, o.DebugDirs = f.depth, f.stack > 1, f.debug
+		o.StackDepth, o.StackLines = f.depth, f.stack > 1
 	}
+	o.DebugDirs, o.FetchDebug = f.debug, fetchDebug()
 	switch f.onLoss {
 	case "warn":
 	case "stop":

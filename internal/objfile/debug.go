@@ -50,6 +50,15 @@ func (f *File) openDebug() (*File, error) {
 		}
 		wrong = mismatch(wrong, err)
 	}
+	if id := f.BuildID(); id != nil && f.opt.Fetch != nil {
+		if path, err := f.opt.Fetch(hex.EncodeToString(id)); err == nil {
+			d, err := f.debugFile(path, nil)
+			if err == nil {
+				return d, nil
+			}
+			wrong = mismatch(wrong, err)
+		}
+	}
 	if wrong != nil {
 		return nil, wrong
 	}

@@ -138,9 +138,9 @@ func isMapping(name string) bool {
 	return len(name) >= 2 && name[0] == '$' && strings.IndexByte("xdat", name[1]) >= 0 && (len(name) == 2 || name[2] == '.')
 }
 
-// symtabs are the tables that name the functions of f: its own, that in .gnu_debugdata, and, when f is stripped, that of its
-// debug file.
-func (f *File) symtabs() []symtab {
+// symtabs are the tables that name the functions of f: its own, that in .gnu_debugdata, and, when f is stripped and debug is
+// set, that of its debug file.
+func (f *File) symtabs(debug bool) []symtab {
 	var list []symtab
 	add := func(f *File, typ elf.SectionType) bool {
 		t, ok := newSymtab(f, typ)
@@ -156,8 +156,10 @@ func (f *File) symtabs() []symtab {
 	if m := f.MiniDebug(); m != nil {
 		add(m, elf.SHT_SYMTAB)
 	}
-	if d, err := f.Debug(); err == nil && d != f {
-		add(d, elf.SHT_SYMTAB)
+	if debug {
+		if d, err := f.Debug(); err == nil && d != f {
+			add(d, elf.SHT_SYMTAB)
+		}
 	}
 	return list
 }
@@ -165,9 +167,14 @@ func (f *File) symtabs() []symtab {
 // EachFunc gives the entries of the symbol tables that name a function, in no order and with duplicates. A name without a
 // type counts when it is in a section of code. Size is 0 where the table says so. The names share one large string: clone
 // those that are kept.
-func (f *File) EachFunc() iter.Seq[Symbol] {
+func (f *File) EachFunc() iter.Seq[Symbol] { return f.eachFunc(true) }
+
+// OwnFuncs is EachFunc without the names that only a debug file has: it asks nobody for one.
+func (f *File) OwnFuncs() iter.Seq[Symbol] { return f.eachFunc(false) }
+
+func (f *File) eachFunc(debug bool) iter.Seq[Symbol] {
 	return func(yield func(Symbol) bool) {
-		for _, t := range f.symtabs() {
+		for _, t := range f.symtabs(debug) {
 			for _, s := range t.each() {
 				if !yield(s) {
 					return
@@ -281,7 +288,7 @@ const tableShift = 29 // of funcRow.sym; symtabs gives four tables at most
 func (f *File) Funcs() *Funcs { return f.funcs() }
 
 func (f *File) readFuncs() *Funcs {
-	t := &Funcs{tabs: f.symtabs()}
+	t := &Funcs{tabs: f.symtabs(true)}
 	first := true
 	for _, p := range f.ELF.Progs {
 		if p.Type == elf.PT_LOAD && (first || p.Vaddr < t.base) {

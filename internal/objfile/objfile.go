@@ -57,6 +57,9 @@ type Options struct {
 	Root string
 	// RealPath is where the file stands, when it was opened by another way: debug files are searched from there.
 	RealPath string
+	// Fetch gives the path of the debug file of a build-id, in hexadecimal, when no directory has it. It may take long. nil: nobody
+	// is asked.
+	Fetch func(buildID string) (path string, err error)
 }
 
 // Symbol is a name of an address.

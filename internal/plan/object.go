@@ -92,7 +92,7 @@ func findObject(name string, env *Env) (*object, error) {
 func openMapped(pid uint32, m *symbol.Mapping, env *Env) (*object, error) {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	path := symbol.MappedPath(pid, m)
-	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: env.DebugDirs, Root: root, RealPath: root + m.Path})
+	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: env.DebugDirs, Fetch: env.FetchDebug, Root: root, RealPath: root + m.Path})
 	if err != nil {
 		return nil, fmt.Errorf("%s of process %d: %w", m.Path, pid, err)
 	}
@@ -101,7 +101,7 @@ func openMapped(pid uint32, m *symbol.Mapping, env *Env) (*object, error) {
 }
 
 func openObject(path, name string, env *Env) (*object, error) {
-	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: env.DebugDirs})
+	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: env.DebugDirs, Fetch: env.FetchDebug})
 	if err != nil {
 		var pe *os.PathError
 		if errors.As(err, &pe) {

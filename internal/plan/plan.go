@@ -21,6 +21,8 @@ type Env struct {
 	StrLimit int      // bytes of strings to take
 	// DebugDirs are searched for debug files first, as objfile.Options says.
 	DebugDirs []string
+	// FetchDebug gives debug files that are nowhere here; nil: nobody is asked.
+	FetchDebug func(buildID string) (path string, err error)
 	// TracepointFormat returns the text of a tracepoint's format file.
 	TracepointFormat func(group, name string) (string, error)
 }

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"iter"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,6 +104,7 @@ type search struct {
 	best   []objfile.Symbol // of out.Funcs, to choose names
 	ifuncs []objfile.Symbol
 	any    bool // the file has names
+	own    bool // only tables of the file itself are asked
 	cold   int  // parts that were left out
 }
 
@@ -114,6 +116,11 @@ func (s *search) run() {
 	// A pattern that is a name means that name: main.(*Server).Handle, operator*, parse(char*).
 	if s.p.kind != regex {
 		name := Exact(s.p.text)
+		// A name in the file itself needs no debug file, which may be far away.
+		if s.own = true; s.take(name.raw) {
+			return
+		}
+		s.own = false
 		if s.take(name.raw) || s.take(name.form()) || s.p.kind == exact {
 			return
 		}
@@ -142,7 +149,7 @@ func (s *search) take(match func(objfile.Symbol) bool) bool {
 func (s *search) symbols() func(func(objfile.Symbol) bool) {
 	return func(yield func(objfile.Symbol) bool) {
 		table := false
-		for sym := range s.f.EachFunc() {
+		for sym := range s.tables() {
 			s.any = true
 			table = table || !sym.Dynamic
 			if !yield(sym) {
@@ -257,9 +264,17 @@ func (s *search) add(sym objfile.Symbol) {
 	fn.Name, fn.Version, fn.Size, fn.Sized = b.Name, b.Version, b.Size, b.Size > 0
 }
 
+// tables are the symbol tables, without those of a debug file while a name is searched in the file itself.
+func (s *search) tables() iter.Seq[objfile.Symbol] {
+	if s.own {
+		return s.f.OwnFuncs()
+	}
+	return s.f.EachFunc()
+}
+
 // finish adds the other names, the sizes that the tables lack, and the notes.
 func (s *search) finish() {
-	for sym := range s.f.EachFunc() {
+	for sym := range s.tables() {
 		if i, ok := s.byAddr[sym.Addr]; ok && sym.Type != elf.STT_GNU_IFUNC {
 			if fn := &s.out.Funcs[i]; sym.Name != fn.Name && !slices.Contains(fn.Aliases, sym.Name) && len(fn.Aliases) < 64 {
 				fn.Aliases = append(fn.Aliases, strings.Clone(sym.Name))

@@ -17,6 +17,8 @@ import (
 type Options struct {
 	// DebugDirs are searched for debug files before the places of the distribution, as objfile.Options says.
 	DebugDirs []string
+	// Fetch gives debug files that are nowhere here, as objfile.Options says; nil: nobody is asked.
+	Fetch func(buildID string) (path string, err error)
 	// Lines asks for inlined functions, source files and lines too.
 	Lines bool
 	// MaxBytes bounds the memory of names and tables that are kept for later; 0 is 64 MiB. What is needed for an answer comes
@@ -92,7 +94,7 @@ func (m *Module) Why() error { return m.why }
 // Open gives the module of a file. The file at path is opened; name is how frames call it, root the root directory of the
 // process that has it mapped, empty for ours.
 func (r *Resolver) Open(path, name, root string) (*Module, error) {
-	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: r.opt.DebugDirs, Root: root, RealPath: realPath(path, name, root)})
+	f, err := objfile.OpenWithOptions(path, objfile.Options{DebugDirs: r.opt.DebugDirs, Fetch: r.opt.Fetch, Root: root, RealPath: realPath(path, name, root)})
 	if err != nil {
 		return nil, err
 	}

@@ -209,7 +209,7 @@ func (r *Resolver) openMapped(pid uint32, m Mapping) (*Module, error) {
 		if !strings.HasPrefix(path, "/proc/") {
 			root = ""
 		}
-		opt := objfile.Options{DebugDirs: r.opt.DebugDirs, Root: root, RealPath: root + m.Path}
+		opt := objfile.Options{DebugDirs: r.opt.DebugDirs, Fetch: r.opt.Fetch, Root: root, RealPath: root + m.Path}
 		byRange := strings.Contains(path, "/map_files/")
 		if !byRange && !isFile(path, m) {
 			if last == nil || errors.Is(last, os.ErrNotExist) || errors.Is(last, os.ErrPermission) {
