@@ -143,7 +143,7 @@ func same(a, b string) bool {
 // debugFile opens the debug file at path, if it is f's: by build-id, or by checksum when crc is given and one of them has
 // no build-id.
 func (f *File) debugFile(path string, crc *uint32) (*File, error) {
-	d, err := Open(path)
+	d, err := OpenWithOptions(path, Options{DebugDirs: f.opt.DebugDirs, Root: f.opt.Root})
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +173,41 @@ func (f *File) debugFile(path string, crc *uint32) (*File, error) {
 		return nil, fmt.Errorf("%s: %w", path, ErrNoDebug)
 	}
 	return d, nil
+}
+
+// Shared is the file of debug data that f shares with others, which dwz(1) made and .gnu_debugaltlink names; nil when f has no such
+// link or the file is not here.
+func (f *File) Shared() *File {
+	b, err := f.Section(".gnu_debugaltlink")
+	name, id, ok := bytes.Cut(b, []byte{0})
+	if err != nil || !ok || len(name) == 0 || len(name) > 4096 || len(id) < 2 || len(id) > 64 {
+		return nil
+	}
+	path := string(name)
+	if !filepath.IsAbs(path) {
+		real, err := filepath.EvalSymlinks(f.Path) // build-id directories hold links
+		if err != nil {
+			real = f.Path
+		}
+		path = filepath.Join(filepath.Dir(real), path)
+	}
+	paths := []string{path}
+	byID := filepath.Join(".build-id", hex.EncodeToString(id[:1]), hex.EncodeToString(id[1:])+".debug")
+	for _, d := range append(f.opt.DebugDirs[:len(f.opt.DebugDirs):len(f.opt.DebugDirs)], filepath.Join(f.opt.Root, debugRoot), debugRoot) {
+		paths = append(paths, filepath.Join(d, byID))
+	}
+	if f.opt.Root != "" {
+		paths = append(paths, filepath.Join(f.opt.Root, path))
+	}
+	for _, p := range paths {
+		if d, err := Open(p); err == nil {
+			if bytes.Equal(d.BuildID(), id) {
+				return d
+			}
+			d.Close()
+		}
+	}
+	return nil
 }
 
 // debugLink reads .gnu_debuglink: a file name, padded to four bytes, and the CRC-32 of that file.

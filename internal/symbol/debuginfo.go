@@ -21,6 +21,8 @@ type debugInfo struct {
 
 	info, abbrev, line, str, lineStr, strOffsets, addrs, ranges, rnglists *objfile.Mapped
 
+	shared *debugInfo // names that several files share; nil for none
+
 	units []uint64    // offsets of all units
 	index []unitRange // by address
 
@@ -53,6 +55,17 @@ func openDebugInfo(f *objfile.File) (*debugInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	d, err := readDebugInfo(file)
+	if err != nil {
+		return nil, err
+	}
+	if s := file.Shared(); s != nil {
+		d.shared, _ = readDebugInfo(s) // what it names is without a name then
+	}
+	return d, nil
+}
+
+func readDebugInfo(file *objfile.File) (*debugInfo, error) {
 	d := &debugInfo{file: file, order: file.ELF.ByteOrder, kept: map[uint32]*unitTable{}, types: map[uint64]*abbrevs{}}
 	for _, s := range []struct {
 		name string
@@ -369,7 +382,7 @@ func (d *debugInfo) packSpans(u *unit, abbrevs *abbrevs, t *unitTable) {
 		switch e.tag {
 		case tagSubprogram, tagInlinedSubroutine:
 			before, name := len(t.spans), at
-			if e.origin != 0 && e.tag == tagInlinedSubroutine {
+			if e.origin != 0 && !e.originShared && e.tag == tagInlinedSubroutine {
 				name = e.origin
 			}
 			d.rangesOf(u, &e, &budget, func(lo, hi uint64) {
@@ -496,6 +509,9 @@ func (d *debugInfo) name(die uint64) string { return Demangle(d.symbolName(die))
 func (d *debugInfo) symbolName(die uint64) string {
 	plain := ""
 	for range 8 {
+		if d == nil {
+			break
+		}
 		i, found := slices.BinarySearch(d.units, die)
 		if !found {
 			i--
@@ -528,7 +544,9 @@ func (d *debugInfo) symbolName(die uint64) string {
 		if e.origin == 0 {
 			break
 		}
-		die = e.origin
+		if die = e.origin; e.originShared {
+			d = d.shared
+		}
 	}
 	return plain
 }

@@ -416,6 +416,7 @@ type entry struct {
 	ranges                 uint64
 	hasRanges, rangesIndex bool
 	origin                 uint64 // abstract origin or specification; 0 none
+	originShared           bool   // it is in the file of shared data
 	callFile, callLine     uint64
 	stmtList               bool
 	name, linkage          strRef
@@ -466,6 +467,8 @@ func (d *debugInfo) entry(u *unit, t *abbrevs, c *cursor, e *entry) (ok bool) {
 		case attrAbstractOrigin, attrSpecification:
 			if r, ok := u.ref(v, form); ok {
 				e.origin = r
+			} else if form == formGNURefAlt || form == formRefSup4 || form == formRefSup8 {
+				e.origin, e.originShared = v, true
 			}
 		case attrCallFile:
 			e.callFile = v
@@ -532,8 +535,12 @@ func (d *debugInfo) text(u *unit, s strRef) string {
 			return ""
 		}
 		b, at = d.str.Bytes(), v
+	case formGNUStrpAlt, formStrpSup:
+		if d.shared != nil {
+			b = d.shared.str.Bytes()
+		}
 	default:
-		return "" // in a file of shared strings
+		return ""
 	}
 	if at >= uint64(len(b)) {
 		return ""

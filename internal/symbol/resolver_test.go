@@ -452,3 +452,50 @@ func TestInlined(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestSharedDebugData: names that dwz moved into a file for several programs.
+func TestSharedDebugData(t *testing.T) {
+	if _, err := exec.LookPath("dwz"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	var progs []string
+	for _, name := range []string{"a", "b"} {
+		path := compile(t, name+".cc", inlines, "-O2", "-gdwarf-4", "-Wl,--build-id=sha1")
+		to := filepath.Join(dir, name)
+		copyFile(t, path, to)
+		progs = append(progs, to)
+	}
+	f := open(t, progs[0])
+	var addrs []uint64
+	for s := range f.EachFunc() {
+		if s.Size > 0 && s.Type == elf.STT_FUNC && strings.HasPrefix(s.Name, "_Z") {
+			for a := s.Addr; a < s.Addr+s.Size; a += 9 {
+				addrs = append(addrs, a)
+			}
+		}
+	}
+	names := func() (out []string) {
+		r := New(Options{Lines: true})
+		m, err := r.Open(progs[0], progs[0], "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range addrs {
+			off, _ := m.File.Offset(a)
+			out = append(out, text(r.Frames(nil, m, event.Frame{Offset: off}, false), true))
+		}
+		return out
+	}
+	before := names()
+	run(t, "dwz", "-m", filepath.Join(dir, "shared"), "-h", progs[0], progs[1])
+	if open(t, progs[0]).ELF.Section(".gnu_debugaltlink") == nil {
+		t.Skip("dwz found nothing to share")
+	}
+	after := names()
+	for i := range before {
+		if before[i] != after[i] {
+			t.Fatalf("%#x: %s; before: %s", addrs[i], after[i], before[i])
+		}
+	}
+}
