@@ -86,6 +86,18 @@ func moduleOf(r wire.Record) (number uint32, id []byte, path string) {
 	return number, bytes.Clone(body[:n]), path
 }
 
+// RefusedNames says for which files names are missing in stacks because their debug files are of another build. It is complete after
+// Run.
+func (s *Session) RefusedNames() (list []string) {
+	if s.asm.stacks == nil {
+		return nil
+	}
+	for _, err := range s.asm.stacks.names.Refused() {
+		list = append(list, "names are missing in stacks: "+err.Error())
+	}
+	return list
+}
+
 // moduleRecord makes the record of a module, for recordings.
 func moduleRecord(m attach.Module) wire.Record {
 	body := slices.Concat(m.BuildID, []byte(m.Path), []byte{0})

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sonde-trace/sonde/internal/objfile"
+	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/symbol"
 )
 
@@ -21,10 +23,11 @@ func listFunctionsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "functions {FILE | -p PID} [PATTERN...]",
 		Short: "functions of a program or library; each line is valid for -e",
-		Long: `functions lists the functions of an ELF file by address, as its symbol tables, its debug file or Go's line table name them.
-A PATTERN selects by name: exact, with the wildcards * ? [a-z], or a regular expression between slashes. C++ and Rust names are
+		Long: `functions lists the functions of an ELF file, or of a library by its bare name, by address, as
+its symbol tables, its debug file or Go's line table name them. A PATTERN selects by name: exact,
+with the wildcards * ? [a-z], or a regular expression between slashes. C++ and Rust names are
 compared as they are in the source, with and without parameters.`,
-		Example: `  sonde list functions /lib/x86_64-linux-gnu/libc.so.6 'open*'
+		Example: `  sonde list functions libc 'open*'
   sonde list functions ./app '*::fun'
   sonde list functions -p 1234 malloc
   sonde list functions -l ./app '/^main\./'`,
@@ -38,12 +41,17 @@ compared as they are in the source, with and without parameters.`,
 			if len(args) == 0 {
 				return usagef("list functions: a FILE, or -p PID, is needed")
 			}
-			f, err := objfile.OpenWithOptions(args[0], objfile.Options{DebugDirs: debug, Fetch: fetchDebug()})
+			env := &plan.Env{Arch: runtime.GOARCH, DebugDirs: debug, FetchDebug: fetchDebug()}
+			object := args[0]
+			if _, err := os.Stat(object); err == nil && !strings.Contains(object, "/") {
+				object = "./" + object // a file here goes before a library, and a probe needs the / to mean it
+			}
+			f, err := plan.OpenFile(object, env)
 			if err != nil {
-				return fmt.Errorf("functions: %w", err)
+				return planError(err)
 			}
 			defer f.Close()
-			return l.file(f, args[0], args[1:])
+			return l.file(f, object, args[1:])
 		},
 	}
 	cmd.Flags().Uint32VarP(&pid, "attach", "p", 0, "list those of the files that process `PID` has mapped")

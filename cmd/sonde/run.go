@@ -125,6 +125,9 @@ func runSession(s *tracer.Session, out *output, command bool, quiet int) error {
 	if caughtNow := interrupted(stopped, &caught); caughtNow != nil && result.Ended {
 		caught = nil // the command's own status tells it
 	}
+	for _, n := range s.RefusedNames() {
+		fmt.Fprintln(os.Stderr, "sonde:", clean(n))
+	}
 	account(result, quiet, command)
 	var start *proc.StartError
 	switch {

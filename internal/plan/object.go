@@ -89,6 +89,15 @@ func findObject(name string, env *Env) (*object, error) {
 	return nil, &Error{Expr: name, Msg: "no such library: the target has none of that name, and neither does the linker's cache; a path with a / names a file", Near: near.Names(name, slices.Values(names))}
 }
 
+// OpenFile opens the file that a user calls name in a probe, as findObject finds it.
+func OpenFile(name string, env *Env) (*objfile.File, error) {
+	o, err := findObject(name, env)
+	if err != nil {
+		return nil, err
+	}
+	return o.file, nil
+}
+
 func openMapped(pid uint32, m *symbol.Mapping, env *Env) (*object, error) {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	path := symbol.MappedPath(pid, m)

@@ -2,10 +2,12 @@ package symbol
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -46,6 +48,7 @@ type Resolver struct {
 	jits       map[jitKey]*jit
 	vdso       *Module
 	vdsoErr    error
+	refused    []error
 }
 
 // moduleKey tells the files within one archive apart.
@@ -87,9 +90,17 @@ type Module struct {
 // BuildID is the build-id in hexadecimal, empty when the file has none.
 func (m *Module) BuildID() string { return hex.EncodeToString(m.File.BuildID()) }
 
-// Why says why there are no lines for the module; nil when there are, or when nobody asked yet. A debug file of another build is
-// a *objfile.MismatchError.
+// Why says why there are no lines for the module, or no names of a stripped one; nil when there are, or when nobody asked yet. A debug
+// file of another build is a *objfile.MismatchError.
 func (m *Module) Why() error { return m.why }
+
+// Refused says which debug files were not used because they are of another build, each a *objfile.MismatchError; names are missing for
+// that reason.
+func (r *Resolver) Refused() []error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.refused)
+}
 
 // Open gives the module of a file. The file at path is opened; name is how frames call it, root the root directory of the
 // process that has it mapped, empty for ours.
@@ -230,6 +241,13 @@ func (m *Module) open(r *Resolver) {
 		m.table = GoTableOf(m.File)
 		if m.table == nil && r.opt.Lines {
 			m.dwarf, m.why = openDebugInfo(m.File)
+		}
+		var wrong *objfile.MismatchError
+		if _, err := m.File.Debug(); errors.As(err, &wrong) && m.File.ELF.SectionByType(elf.SHT_SYMTAB) == nil {
+			m.why = err
+			r.mu.Lock()
+			r.refused = append(r.refused, err)
+			r.mu.Unlock()
 		}
 		size := m.File.Funcs().Bytes() + m.dwarf.bytes()
 		r.mu.Lock()

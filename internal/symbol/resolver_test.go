@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sonde-trace/sonde/event"
@@ -497,5 +498,46 @@ func TestSharedDebugData(t *testing.T) {
 		if before[i] != after[i] {
 			t.Fatalf("%#x: %s; before: %s", addrs[i], after[i], before[i])
 		}
+	}
+}
+
+// TestConcurrent: one resolver for several goroutines, whose caches are too small for what is asked.
+func TestConcurrent(t *testing.T) {
+	path := compile(t, "inl.cc", inlines, "-O2", "-g")
+	r := New(Options{Lines: true, MaxBytes: 20_000})
+	f := open(t, path)
+	var offs []uint64
+	for s := range f.EachFunc() {
+		if off, ok := f.Offset(s.Addr); ok && s.Size > 4 {
+			offs = append(offs, off, off+s.Size/2)
+		}
+	}
+	want := map[uint64]string{}
+	for _, off := range offs {
+		m, err := r.Open(path, path, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[off] = text(r.Frames(nil, m, event.Frame{Offset: off}, false), true)
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range offs {
+				off := offs[(i*7+g)%len(offs)]
+				m, err := r.Open(path, path, "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if got := text(r.Frames(nil, m, event.Frame{Offset: off}, false), true); got != want[off] {
+					t.Errorf("%#x: %s, want %s", off, got, want[off])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if r.youngSize > 20_000 || r.moduleSize > 60_000 {
+		t.Errorf("names take %d bytes, modules %d", r.youngSize, r.moduleSize)
 	}
 }
