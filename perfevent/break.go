@@ -1,7 +1,12 @@
 package perfevent
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Mode is the accesses that a breakpoint stops: include/uapi/linux/hw_breakpoint.h.
@@ -117,3 +122,47 @@ func Split(arch string, addr, size uint64, mode Mode) []Break {
 
 // MaxSplit bounds the pieces that Split makes: it stops one above, more than any processor has.
 const MaxSplit = 16
+
+// OpenFD opens an event without a ring, for a BPF program to run at each hit (PERF_EVENT_IOC_SET_BPF): for the thread tid
+// wherever it runs, with its heirs if s says so. The caller owns the descriptor.
+func OpenFD(s *Spec, tid int) (int, error) {
+	attr, err := s.Attr(runtime.GOARCH)
+	if err != nil {
+		return -1, err
+	}
+	fd, err := unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if errors.Is(err, unix.EINVAL) && attr.Bits&(bitInheritThread|bitRemoveOnExec) != 0 {
+		// Before Linux 5.13 heirs are all children, and an event outlives the program it was meant for.
+		attr.Bits &^= bitInheritThread | bitRemoveOnExec
+		fd, err = unix.PerfEventOpen(&attr, tid, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	}
+	if err != nil {
+		return -1, openError(s, tid, -1, err)
+	}
+	return fd, nil
+}
+
+// FreeSlots counts the debug registers that are free for a mode: it opens breakpoints on memory of its own, which do not
+// count anything, until there are no more. x86 uses the same four for all modes, arm64 has others for execution.
+func FreeSlots(mode Mode) (int, error) {
+	word := new(uint64)
+	s := Spec{Kind: KindBreak, Break: Break{uint64(uintptr(unsafe.Pointer(word))), 8, mode}, Disabled: true}
+	var fds []int
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+		runtime.KeepAlive(word)
+	}()
+	for len(fds) < 2*MaxSplit {
+		fd, err := OpenFD(&s, 0)
+		if errors.Is(err, ErrSlots) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		fds = append(fds, fd)
+	}
+	return len(fds), nil
+}

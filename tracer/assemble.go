@@ -63,6 +63,7 @@ type assembler struct {
 	probes *probeTable
 	values plan.Values
 	stacks *stacks // nil: none were asked for
+	breaks breaks
 	// launching is set until a command that the session starts executes its program: what it does until then is our own code.
 	launching bool
 
@@ -183,6 +184,8 @@ func (a *assembler) record(r wire.Record) {
 		}
 	case wire.Hit:
 		a.hit(r)
+	case wire.Break:
+		a.armed(r)
 	case wire.Return:
 		a.returned(r)
 	case wire.Fork, wire.Exec, wire.Exit, wire.Signal, wire.Rename:

@@ -12,6 +12,7 @@ import (
 	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
+	"github.com/sonde-trace/sonde/perfevent"
 )
 
 // probeTable knows the plan and the point of each id in the records: the points of all plans are numbered through.
@@ -102,6 +103,8 @@ func attachPlans(t *probeTable) (list []attach.ProbePlan) {
 	for i, p := range t.plans {
 		a := attach.ProbePlan{Name: p.Source, Entry: p.Entry, Return: p.Exit}
 		switch {
+		case p.Break != nil:
+			a.Kind = attach.ProbeBreak
 		case p.Points[0].Group != "":
 			a.Kind = attach.ProbeTracepoint
 		case p.Points[0].Path == "":
@@ -109,7 +112,11 @@ func attachPlans(t *probeTable) (list []attach.ProbePlan) {
 		}
 		for k := range p.Points {
 			pt := &p.Points[k]
-			a.Points = append(a.Points, attach.ProbePoint{ID: t.first[i] + uint32(k), Path: pt.Path, Group: pt.Group, Symbol: pt.Symbol, Offset: pt.Offset, Semaphore: pt.Semaphore})
+			one := attach.ProbePoint{ID: t.first[i] + uint32(k), Path: pt.Path, Group: pt.Group, Symbol: pt.Symbol, Offset: pt.Offset, Semaphore: pt.Semaphore}
+			if p.Break != nil {
+				one.Break = perfevent.Break{Addr: pt.Offset, Len: pt.Len, Mode: p.Break.Mode}
+			}
+			a.Points = append(a.Points, one)
 		}
 		list = append(list, a)
 	}
@@ -203,6 +210,9 @@ func (a *assembler) probeEvent(it *item, r wire.Record) *event.Event {
 	v.Limit = a.opt.StrLimit
 	if p.Call != "" {
 		return a.callEvent(e, it)
+	}
+	if p.Break != nil {
+		return a.breakEvent(e, it)
 	}
 	if len(it.enter) > 0 {
 		v.Rec = it.enter

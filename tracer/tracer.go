@@ -406,6 +406,13 @@ func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
 			return &s.result, err
 		}
 	}
+	if s.probes.breakpoints() {
+		for _, pid := range s.pids {
+			if err := s.arm(pid); err != nil {
+				return &s.result, err
+			}
+		}
+	}
 	if s.opt.Ready != nil {
 		s.opt.Ready()
 	}
@@ -419,6 +426,9 @@ func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
 			command.Before = s.inject.Install
 			// After the reading has ended, what is left of the command is told.
 			defer func() { s.result.Left = s.inject.Close() }()
+		}
+		if s.probes.breakpoints() {
+			command.AtEntry = s.arm
 		}
 		child, err := proc.Start(&command)
 		if e := s.sys.Launching(false); err == nil && e != nil {

@@ -18,6 +18,8 @@ import (
 	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/sonde-trace/sonde/perfevent"
 )
 
 // Feature is one ability of the running kernel, proved by using it, never by its version.
@@ -57,8 +59,8 @@ func Features() []Feature {
 		p.feature(Optional, "uprobe_multi", "thousands of user functions at once", p.orLoad(probeUprobeMulti), "Linux 6.6 or later; without it one tracefs event carries them"),
 		p.kprobe(),
 		p.feature(Optional, "fentry", "kernel functions with typed arguments, cheaper than kprobes", p.orLoad(probeFentry), "CONFIG_FUNCTION_TRACER and an architecture with BPF trampolines (arm64: 6.0)"),
-		p.breakpoint("hardware breakpoints", "break: probes", hwBreakpointX),
-		p.breakpoint("hardware watchpoints", "watch: probes", hwBreakpointW),
+		p.breakpoint("hardware breakpoints", "break: probes", perfevent.ModeExecute),
+		p.breakpoint("hardware watchpoints", "watch: probes", perfevent.ModeWrite),
 		p.paranoid(),
 	}
 }
@@ -424,39 +426,10 @@ func (p *prober) kprobe() Feature {
 	return f
 }
 
-// Modes of breakpoint events: include/uapi/linux/hw_breakpoint.h.
-const (
-	hwBreakpointW = 2
-	hwBreakpointX = 4
-)
-
-// breakpoint arms a debug register on our own function or variable and counts: some virtual machines accept breakpoints
-// that never fire.
-func (p *prober) breakpoint(name, use string, mode uint32) Feature {
+// breakpoint proves that debug registers work.
+func (p *prober) breakpoint(name, use string, mode perfevent.Mode) Feature {
 	f := Feature{Name: name, For: use, Needs: Optional}
-	var word uint64
-	addr, size := uint64(uintptr(unsafe.Pointer(&word))), uint64(8)
-	if mode == hwBreakpointX {
-		addr, size = uint64(funcEntry(probed)), uint64(unsafe.Sizeof(uintptr(0)))
-		if runtime.GOARCH == "arm64" {
-			size = 4
-		}
-	}
-	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_BREAKPOINT, Bp_type: mode, Ext1: addr, Ext2: size, Bits: unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv}
-	hits, err := countHits(&attr, &word)
-	runtime.KeepAlive(&word)
-	switch {
-	case errors.Is(err, unix.ENOSPC):
-		f.Err, f.Fix = errors.New("all debug registers are in use"), "end the debuggers that hold them"
-	case err != nil:
-		f.Err, f.Fix = plain(err), "CAP_PERFMON, and a machine with debug registers"
-	case hits == 0:
-		f.Err = errors.New("the machine accepts them and they never fire: 0 of 10 seen")
-		f.Fix = "none from inside: the virtual machine does not pass debug registers on"
-	default:
-		// arm64 may count a write watchpoint once more: the kernel steps over the access.
-		f.Note = fmt.Sprintf("%d hits for 10 accesses", hits)
-	}
+	f.Note, f.Fix, f.Err = testBreakpoint(mode)
 	return f
 }
 

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
+	"github.com/sonde-trace/sonde/perfevent"
 )
 
 // ProbeKind says how a probe's points are attached.
@@ -27,6 +28,7 @@ const (
 	ProbeUser       ProbeKind = iota // uprobes: Path, Offset
 	ProbeKernel                      // kprobes: Symbol, Offset
 	ProbeTracepoint                  // a tracepoint: Group, Symbol
+	ProbeBreak                       // a debug register: Break; armed by Arm
 )
 
 // ProbePlan is one probe: its programs and the points where they run.
@@ -47,6 +49,8 @@ type ProbePoint struct {
 	Offset uint64 // in the file, or from the symbol
 	// Semaphore is the offset in the file of a counter that says that the probe is in use (USDT); 0 is none.
 	Semaphore uint64
+	// Break is what to watch; its address is not known before the program is mapped.
+	Break perfevent.Break
 }
 
 // probe is a plan with its loaded programs.
@@ -93,7 +97,7 @@ func (s *Syscalls) probeLoadings(gen *bpfgen.Syscalls, scratch int) ([]loading, 
 	cookies := len(s.opt.Probes) > 0 && haveCookies()
 	for i := range s.opt.Probes {
 		plan := &s.opt.Probes[i]
-		p := &probe{plan: plan, cookie: cookies && plan.Kind != ProbeTracepoint}
+		p := &probe{plan: plan, cookie: cookies && plan.Kind != ProbeTracepoint && plan.Kind != ProbeBreak}
 		s.probes = append(s.probes, p)
 		n := len(plan.Points)
 		if p.cookie && n > 1 {
@@ -110,8 +114,12 @@ func (s *Syscalls) probeLoadings(gen *bpfgen.Syscalls, scratch int) ([]loading, 
 				one := *pr
 				one.Cookie, one.ID = p.cookie, plan.Points[k].ID
 				typ := ebpf.Kprobe
-				if plan.Kind == ProbeTracepoint {
+				switch plan.Kind {
+				case ProbeTracepoint:
 					typ = ebpf.TracePoint
+				case ProbeBreak:
+					typ = ebpf.PerfEvent
+					one.Fetches = watched(one.Fetches, &plan.Points[k].Break)
 				}
 				list = append(list, loading{
 					generate: func() (*bpfgen.Program, error) { return gen.CompileProbe(&one, s.opt.StrLimit, scratch) },
@@ -154,6 +162,8 @@ func (s *Syscalls) attachProbe(p *probe, progs []*ebpf.Program, ret bool) error 
 		return progs[i]
 	}
 	switch p.plan.Kind {
+	case ProbeBreak:
+		return nil
 	case ProbeTracepoint:
 		for i, pt := range p.plan.Points {
 			f, err := attachTracepoint(pt.Group, pt.Symbol, prog(i))

@@ -185,6 +185,9 @@ func openSyscalls(o SyscallOptions, has ability) (_ *Syscalls, err error) {
 	if _, _, ok := bpfgen.ABIIndex(runtime.GOARCH, runtime.GOARCH); !ok {
 		return nil, fmt.Errorf("tracing on %s: not supported; amd64 and arm64 are", runtime.GOARCH)
 	}
+	if err := checkBreakpoints(o.Probes); err != nil {
+		return nil, err
+	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("counting CPUs: %w", err)

@@ -15,8 +15,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -41,6 +43,8 @@ const (
 	UserNS        Feature = "user_namespace" // user namespaces can be made
 	Cgroup2       Feature = "cgroup2"        // a writable version 2 hierarchy at /sys/fs/cgroup or below
 	Ptrace        Feature = "ptrace"         // a child can be traced
+	// DebugRegisters are there and work: a write to our own memory is counted. Some virtual machines only accept them.
+	DebugRegisters Feature = "debug_registers"
 )
 
 // errMissing marks a proof that the kernel lacks the feature. Any other error of a probe is a failure of the probe, and
@@ -93,7 +97,8 @@ var probes = map[Feature]func() error{
 		}
 		return exists(dir + "/events/syscalls")
 	},
-	Compat32: runsCompat,
+	Compat32:       runsCompat,
+	DebugRegisters: debugRegisters,
 	X32: func() error {
 		if runtime.GOARCH != "amd64" {
 			return fmt.Errorf("%w: %s has no such ABI", errMissing, runtime.GOARCH)
@@ -134,6 +139,31 @@ var probes = map[Feature]func() error{
 		cmd.Wait()
 		return nil
 	},
+}
+
+// debugRegisters counts writes to our own memory. It asks the kernel itself: the tests of our packages for that are what asks.
+func debugRegisters() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	word := new(uint64)
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_BREAKPOINT, Bp_type: 2, Ext1: uint64(uintptr(unsafe.Pointer(word))), Ext2: 8,
+		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Bits: unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv}
+	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("%w: %v", errMissing, err)
+	}
+	defer unix.Close(fd)
+	for i := range uint64(10) {
+		atomic.StoreUint64(word, i)
+	}
+	var n [8]byte
+	if _, err := unix.Read(fd, n[:]); err != nil {
+		return err
+	}
+	if n == [8]byte{} {
+		return fmt.Errorf("%w: armed, and 0 of 10 writes were seen", errMissing)
+	}
+	return nil
 }
 
 func exists(path string) error {

@@ -43,7 +43,8 @@ type Plan struct {
 	Entry   *bpfgen.Probe `json:"-"`
 	Exit    *bpfgen.Probe `json:"-"`
 	Spec    *probe.Spec   `json:"-"`
-	Path    string        `json:"path,omitempty"` // of the file with the functions
+	Path    string        `json:"path,omitempty"`  // of the file with the functions
+	Break   *Break        `json:"break,omitempty"` // of break: and watch:
 	arch    string
 	BuildID string `json:"buildid,omitempty"`
 }
@@ -56,6 +57,8 @@ type Point struct {
 	Symbol    string `json:"-"`
 	Offset    uint64 `json:"offset,omitempty"`
 	Semaphore uint64 `json:"-"`
+	// Len is the bytes a debug register watches at Offset, which is an address then.
+	Len uint64 `json:"len,omitempty"`
 }
 
 // Arg is one value of an event: which slots of the record hold it and how to read them.
@@ -112,6 +115,8 @@ func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
 		err = p.usdt(env)
 	case probe.KindKernel:
 		err = p.kernel(env)
+	case probe.KindBreak, probe.KindWatch:
+		err = p.breakpoint(env)
 	default:
 		err = errors.New("this kind of probe is not for a plan")
 	}

@@ -100,6 +100,9 @@ type Command struct {
 	User *User
 	// Before, if not nil, is called in the thread that starts the command. What it changes of that thread is the command's too, and ends with the thread when the command was started.
 	Before func() error
+	// AtEntry, if not nil, is called while the command stands at its program's entry point, with all that it was linked with in
+	// memory and nothing of its own run but constructors of libraries. The command is held there by ptrace(2) and let go after.
+	AtEntry func(pid uint32) error
 }
 
 // User is a set of credentials.
@@ -129,8 +132,8 @@ type StartError struct {
 func (e *StartError) Error() string { return fmt.Sprintf("%s: %v", e.Path, e.Errno) }
 func (e *StartError) Unwrap() error { return e.Errno }
 
-// Start runs c. It returns after the execve succeeded or failed. The error is a *StartError when execve refused; that of
-// c.Before is wrapped.
+// Start runs c. It returns after the execve succeeded or failed. The error is a *StartError when execve refused; those of
+// c.Before and c.AtEntry are wrapped. When AtEntry failed there is a child as well, and it runs.
 func Start(c *Command) (*Child, error) {
 	attr := &syscall.ProcAttr{Env: c.Env, Files: []uintptr{0, 1, 2}}
 	if c.User != nil {
@@ -138,12 +141,25 @@ func Start(c *Command) (*Child, error) {
 	}
 	var pid int
 	var err, refused error
-	if c.Before == nil {
+	var held error
+	if c.Before == nil && c.AtEntry == nil {
 		pid, err = syscall.ForkExec(c.Path, c.Argv, attr)
 	} else {
 		onThreadOfItsOwn(func() {
-			if refused = c.Before(); refused == nil {
-				pid, err = syscall.ForkExec(c.Path, c.Argv, attr)
+			if c.Before != nil {
+				refused = c.Before()
+			}
+			if refused != nil {
+				return
+			}
+			if c.AtEntry != nil {
+				if attr.Sys == nil {
+					attr.Sys = new(syscall.SysProcAttr)
+				}
+				attr.Sys.Ptrace = true
+			}
+			if pid, err = syscall.ForkExec(c.Path, c.Argv, attr); err == nil && c.AtEntry != nil {
+				held = hold(pid, c.AtEntry)
 			}
 		})
 		if refused != nil {
@@ -169,6 +185,9 @@ func Start(c *Command) (*Child, error) {
 			return
 		}
 	}()
+	if held != nil {
+		return child, fmt.Errorf("start %s: %w", c.Path, held)
+	}
 	return child, nil
 }
 

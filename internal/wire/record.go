@@ -7,6 +7,8 @@
 //	SysExit   ret i64, args [6]u64, then segments
 //	Hit       slots [n]u64, then segments; n is at OffSlots. Slot 0 is the stack pointer
 //	Return    slots [n]u64, then segments; slot 0 is the stack pointer after the return, 1 and 2 are the return registers
+//	Break     as Hit: slot 1 is the address, the first segment what the watched memory holds, the one at address 0 lines of
+//	          start, end, offset and path of the process's code
 //	Stack     id u64, why u32, frames u32, guessed u32, device u32, inode u64, then FrameSize bytes for each frame: the pc, then
 //	          the place in the file, the module and whether the pc is exact (the others are return addresses) in one word
 //	Module    number u32, length of the build-id u32, the build-id, the path
@@ -30,7 +32,8 @@ const (
 	Return   Kind = 2 // a probed function returned
 	SysEnter Kind = 3
 	SysExit  Kind = 4
-	Break    Kind = 5 // a hardware breakpoint
+	// Break is no event: a breakpoint was armed in a process. Sessions make it.
+	Break Kind = 5
 	// Stack is no event: the frames of a stack, sent once. Records of events name it by its id, in a segment with SegStack.
 	Stack Kind = 7
 	// Module is no event: what the number of a module in stacks stands for. The kernel sends none; sessions make them.
@@ -125,7 +128,7 @@ func (r Record) Valid() bool {
 		return len(r) >= EnterSize
 	case SysExit:
 		return len(r) >= ExitSize
-	case Hit, Return:
+	case Hit, Return, Break:
 		least := FirstSlot
 		if r.Kind() == Return {
 			least = KeptSlot
@@ -193,7 +196,7 @@ func (r Record) Segments() Segments {
 	switch r.Kind() {
 	case SysExit:
 		return Segments(r[ExitSize:])
-	case Hit, Return:
+	case Hit, Return, Break:
 		return Segments(r[HeaderSize+8*r.NSlots():])
 	}
 	return Segments(r[EnterSize:])

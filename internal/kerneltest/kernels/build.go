@@ -181,9 +181,21 @@ func (c *config) build(ctx context.Context, arch string, suites []suite) (*paylo
 // internal/attach and internal/ring, which run on every machine.
 var hostOnly = map[string]bool{"cmd/sonde": true, "tracer": true}
 
+// inMachines are tests of those packages that need what only the machines have: debug registers. Their sessions load few programs.
+var inMachines = regexp.MustCompile("^Test(Watch|Break)")
+
 // forMachines leaves out what is for the host only.
 func forMachines(suites []suite) []suite {
-	return slices.DeleteFunc(slices.Clone(suites), func(s suite) bool { return hostOnly[s.pkg] })
+	var list []suite
+	for _, s := range suites {
+		if hostOnly[s.pkg] {
+			if s.tests = slices.DeleteFunc(slices.Clone(s.tests), func(name string) bool { return !inMachines.MatchString(name) }); len(s.tests) == 0 {
+				continue
+			}
+		}
+		list = append(list, s)
+	}
+	return list
 }
 
 func (c *config) buildInto(ctx context.Context, p *payload, arch string, suites []suite) error {
