@@ -26,9 +26,17 @@ const maxStacks = 1 << 17
 type stacks struct {
 	names   *symbol.Resolver
 	modules map[uint32]*module
-	raw     map[uint64][]byte // bodies of records
+	raw     map[uint64]rawStack
 	shown   map[uint64]*event.Stack
 	full    bool
+	live    bool // the processes are those of the events
+}
+
+// rawStack is a stack that has no names yet.
+type rawStack struct {
+	pid  uint32 // of the process that was on it first
+	time uint64
+	body []byte // of the record
 }
 
 // module is a file with code.
@@ -40,7 +48,7 @@ type module struct {
 }
 
 func newStacks(o *Options) *stacks {
-	return &stacks{names: symbol.New(symbol.Options{Lines: o.StackLines, DebugDirs: o.DebugDirs, Fetch: o.FetchDebug}), modules: make(map[uint32]*module), raw: make(map[uint64][]byte),
+	return &stacks{names: symbol.New(symbol.Options{Lines: o.StackLines, DebugDirs: o.DebugDirs, Fetch: o.FetchDebug}), modules: make(map[uint32]*module), raw: make(map[uint64]rawStack),
 		shown: make(map[uint64]*event.Stack)}
 }
 
@@ -53,7 +61,7 @@ func (s *stacks) record(r wire.Record) {
 			s.full = true
 			return
 		}
-		s.raw[id] = bytes.Clone(r[wire.HeaderSize:])
+		s.raw[id] = rawStack{r.Tgid(), r.Time(), bytes.Clone(r[wire.HeaderSize:])}
 		delete(s.shown, id)
 	case wire.Module:
 		number, id, path := moduleOf(r)
@@ -128,8 +136,16 @@ func (s *stacks) of(id uint64) *event.Stack {
 	return st
 }
 
+func (s *stacks) generated(from rawStack, pc uint64, call bool) (event.Frame, bool) {
+	if !s.live {
+		return event.Frame{}, false
+	}
+	return s.names.Generated(from.pid, from.time, pc, call)
+}
+
 // name turns the body of a record into frames.
-func (s *stacks) name(id uint64, raw []byte) *event.Stack {
+func (s *stacks) name(id uint64, from rawStack) *event.Stack {
+	raw := from.body
 	st := &event.Stack{ID: id}
 	at := func(off int) uint64 { return binary.LittleEndian.Uint64(raw[off:]) }
 	const body = wire.StackFrames - wire.HeaderSize
@@ -142,6 +158,10 @@ func (s *stacks) name(id uint64, raw []byte) *event.Stack {
 		f := event.Frame{Addr: pc}
 		m := s.modules[number]
 		if number == 0 || m == nil {
+			// Code that the process made at run time; its names are in a file of the process, while that lives.
+			if jit, ok := s.generated(from, pc, !exact); ok {
+				f = jit
+			}
 			st.Frames = append(st.Frames, f)
 			last = fmt.Sprintf("%#x", pc)
 			continue

@@ -276,6 +276,7 @@ func Open(o Options) (*Session, error) {
 	s.asm.probes, s.asm.launching = s.probes, o.Command != nil
 	if o.StackDepth > 0 {
 		s.asm.stacks = newStacks(&o)
+		s.asm.stacks.live = true
 	}
 	tables.injected(s.facts.Injected)
 	s.asm.limit, s.asm.filterFull = o.Limit, o.FilterFull

@@ -162,3 +162,43 @@ func TestReplacedProgram(t *testing.T) {
 		}
 	}
 }
+
+const generated = `
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+__attribute__((noinline)) static long work(void) { return syscall(SYS_getppid) + 1; }
+int main(void) {
+#ifdef __x86_64__ /* push %rbp; mov %rsp,%rbp; call *%rdi; pop %rbp; ret */
+	static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+#else /* stp x29, x30, [sp, -16]!; mov x29, sp; blr x0; ldp x29, x30, [sp], 16; ret */
+	static const unsigned code[] = {0xa9bf7bfd, 0x910003fd, 0xd63f0000, 0xa8c17bfd, 0xd65f03c0};
+#endif
+	char *p = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	memcpy(p, code, sizeof code);
+	__builtin___clear_cache(p, p + sizeof code);
+	char name[64];
+	sprintf(name, "/tmp/perf-%d.map", getpid());
+	FILE *f = fopen(name, "w");
+	fprintf(f, "%lx %zx made::at_run_time\\n", (long)p, sizeof code);
+	fclose(f);
+	long n = ((long (*)(long (*)(void)))p)(work);
+	puts(name);
+	return n == 0;
+}
+`
+
+// TestGeneratedCode: a frame of code that a compiler made at run time has the name that it left in a map.
+func TestGeneratedCode(t *testing.T) {
+	path := compileC(t, "gen", generated, "-O1", "-fno-omit-frame-pointer")
+	o := trace(t, "", "-k", "-e", "getppid", "--", path)
+	text := strings.Join(o.trace, "\n")
+	os.Remove(strings.TrimSpace(o.stdout))
+	_, after, ok := strings.Cut(text, "(work+")
+	if _, main, found := strings.Cut(after, "[jit](made::at_run_time+0x"); !ok || !found || !strings.Contains(main, "(main+") {
+		t.Errorf("work, the code of the compiler and main in this order: %s\n%s", text, o.stderr)
+	}
+}

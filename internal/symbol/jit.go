@@ -82,7 +82,7 @@ func (r *Resolver) Generated(pid uint32, t, addr uint64, call bool) (event.Frame
 	if !ok && j.load(pid) {
 		f, ok = j.frame(t, pc)
 	}
-	f.Addr = addr
+	f.Addr, f.Offset = addr, addr // there is no file to count from
 	if ok && call {
 		f.FuncOff++
 	}
@@ -105,8 +105,8 @@ func startTime(pid uint32) (t uint64) {
 func (j *jit) load(pid uint32) bool {
 	root := fmt.Sprintf("/proc/%d/root", pid)
 	maps, err := ReadMaps(int(pid))
-	if err != nil {
-		return false
+	if err != nil { // it has ended; its map may be where we see it too
+		return j.read(fmt.Sprintf("/tmp/perf-%d.map", pid), false)
 	}
 	path, dump := fmt.Sprintf("%s/tmp/perf-%d.map", root, nsPid(pid)), false
 	for i := range maps { // the compiler maps its dump, as a mark

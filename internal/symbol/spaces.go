@@ -289,7 +289,6 @@ func (r *Resolver) Address(dst []event.Frame, s *Spaces, t uint64, pid uint32, a
 	if errors.Is(err, ErrNoFile) {
 		f.Offset = addr - m.Start
 		if j, ok := r.Generated(pid, t, addr, call); ok {
-			j.Offset = f.Offset
 			return append(dst, j)
 		}
 	}
