@@ -183,7 +183,7 @@ int main(void) {
 	char name[64];
 	sprintf(name, "/tmp/perf-%d.map", getpid());
 	FILE *f = fopen(name, "w");
-	fprintf(f, "%lx %zx made::at_run_time\\n", (long)p, sizeof code);
+	fprintf(f, "%lx %zx made::at_run_time\n", (long)p, sizeof code);
 	fclose(f);
 	long n = ((long (*)(long (*)(void)))p)(work);
 	puts(name);
