@@ -38,7 +38,7 @@ const (
 	KindNote // follows the value it explains: /* 20 vars */; without Sym, Num is the address where memory ended: /* 0x7ffc1000 */
 	KindMore // ...: the program had more here than was asked for
 	// KindUnreadable is a value that was asked for and could not be read: Num is the address in the program,
-	// Errno the reason (0: nobody captured it). Without an address it is shown as ???.
+	// Errno the reason, or Sym in words (neither: nobody captured it). Without an address it is shown as ???.
 	KindUnreadable
 )
 

@@ -465,7 +465,9 @@ func (j *JSON) value(t event.Tree, i int) {
 		j.str(`{"more":true}`)
 	case event.KindUnreadable:
 		j.str(`{"unreadable":`)
-		if n.Errno == 0 {
+		if n.Errno == 0 && n.Sym != "" {
+			j.text([]byte(n.Sym))
+		} else if n.Errno == 0 {
 			j.str(`"not captured"`)
 		} else {
 			j.text([]byte(constant.ErrnoOf(int(n.Errno)).Name))

@@ -634,6 +634,11 @@ func (t *Text) node(tree event.Tree, i int) {
 	case event.KindUnreadable:
 		if n.Num == 0 {
 			t.str("???")
+			if n.Sym != "" {
+				t.str(" /* ")
+				t.str(n.Sym)
+				t.str(" */")
+			}
 		} else {
 			t.hex(n.Num)
 		}

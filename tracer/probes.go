@@ -71,32 +71,31 @@ func (t *probeTable) made(r wire.Record) bool {
 }
 
 // resolve turns the session's expressions into plans.
-func (o *Options) resolve() ([]*plan.Plan, error) {
+func (o *Options) resolve() (list []*plan.Plan, notes []string, err error) {
 	env := &plan.Env{Arch: runtime.GOARCH, Pids: o.Target.Pids, StrLimit: o.StrLimit, TracepointFormat: attach.TracepointFormat, DebugDirs: o.DebugDirs, FetchDebug: o.FetchDebug}
 	if o.Command != nil {
 		env.Command = o.Command.Path
 	}
-	var list []*plan.Plan
 	for _, spec := range o.Probes {
 		p, err := plan.Resolve(spec, env)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		list = append(list, p)
+		for _, n := range p.Notes {
+			notes = append(notes, p.Source+": "+n)
+		}
+		if p.Apart != nil {
+			list = append(list, p.Apart...)
+		} else {
+			list = append(list, p)
+		}
 	}
-	return list, nil
+	return list, notes, nil
 }
 
 // Notes says what the user should know of the probes: functions left out, returns that are not watched, arguments that are not
 // found.
-func (s *Session) Notes() (list []string) {
-	for _, p := range s.probes.plans {
-		for _, n := range p.Notes {
-			list = append(list, p.Source+": "+n)
-		}
-	}
-	return list
-}
+func (s *Session) Notes() []string { return s.notes }
 
 // attachPlans says how the plans are attached.
 func attachPlans(t *probeTable) (list []attach.ProbePlan) {
@@ -112,7 +111,7 @@ func attachPlans(t *probeTable) (list []attach.ProbePlan) {
 		}
 		for k := range p.Points {
 			pt := &p.Points[k]
-			one := attach.ProbePoint{ID: t.first[i] + uint32(k), Path: pt.Path, Group: pt.Group, Symbol: pt.Symbol, Offset: pt.Offset, Semaphore: pt.Semaphore}
+			one := attach.ProbePoint{ID: t.first[i] + uint32(k), Path: pt.Path, Group: pt.Group, Symbol: pt.Symbol, Offset: pt.Offset, Start: pt.Start, Returns: pt.Returns, NoReturn: pt.NoReturn, Semaphore: pt.Semaphore}
 			if p.Break != nil {
 				one.Break = perfevent.Break{Addr: pt.Offset, Len: pt.Len, Mode: p.Break.Mode}
 			}
@@ -133,7 +132,7 @@ func (a *assembler) hit(r wire.Record) {
 	t := a.task(r.Tgid(), r.Tid())
 	it := a.push(r, t)
 	it.plan, it.planIndex, it.point = p, index, point
-	if !p.Both {
+	if !p.Both || p.Points[point].NoReturn {
 		it.done, it.phase = true, event.PhaseHit
 		return
 	}
@@ -150,7 +149,7 @@ func (a *assembler) returned(r wire.Record) {
 	}
 	t := a.task(r.Tgid(), r.Tid())
 	sp, _ := r.Slot(wire.SlotSP)
-	if a.probes.arch == "amd64" {
+	if a.probes.arch == "amd64" && !p.AtRet {
 		sp -= 8 // the return has taken its address off the stack
 	}
 	for i := len(t.frames) - 1; i >= 0 && !p.Return; i-- {
@@ -207,7 +206,7 @@ func (a *assembler) probeEvent(it *item, r wire.Record) *event.Event {
 	e.Decoded = true
 	v := &a.values
 	v.Builder.Reset()
-	v.Limit = a.opt.StrLimit
+	v.Limit, v.Types = a.opt.StrLimit, p.Types
 	if p.Call != "" {
 		return a.callEvent(e, it)
 	}

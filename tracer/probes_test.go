@@ -48,6 +48,7 @@ func traceProbes(t *testing.T, o Options, argv ...string) string {
 	defer null.Close()
 	o.Command = &Command{Path: argv[0], Argv: argv, Env: os.Environ()}
 	o.Record = k
+	o.Whole = true // however slowly the machine runs
 	if o.Select == nil {
 		o.Select = noCalls
 	}
@@ -68,7 +69,7 @@ func traceProbes(t *testing.T, o Options, argv ...string) string {
 	if !r.Ended || r.Status.ExitStatus() != 0 {
 		t.Errorf("status %v, ended %v", r.Status, r.Ended)
 	}
-	replay, err := NewReplay(k.facts, Options{})
+	replay, err := NewReplay(k.facts, Options{Whole: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,5 +165,38 @@ func TestProbeKnown(t *testing.T) {
 	got := traceProbes(t, o, "/bin/sh", "-c", ": < /etc/passwd")
 	if !strings.Contains(got, `libc.so.6:open64("/etc/passwd", O_RDONLY) = 3`) || !strings.Contains(got, "libc.so.6:close(3) = 0") {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestProbeThrows: exceptions go through functions whose returns are watched, and what they leave without returning is said.
+func TestProbeThrows(t *testing.T) {
+	for _, opt := range []string{"-O0", "-O2"} {
+		path := kerneltest.Compile(t, "throws.cc", opt)
+		o := Options{}
+		for _, f := range []string{"thrower(int)", "middle(int)", "catcher(int)"} {
+			o.Probes = append(o.Probes, function(path, f, "int", named("n", "int")))
+		}
+		got := traceProbes(t, o, path)
+		for _, want := range []string{"throws:catcher(int)(n=1) = 22", "throws:middle(int)(n=1) = 22", "throws:thrower(int)(n=1) = 11",
+			"throws:catcher(int)(n=2) = -2", "throws:middle(int)(n=2 <return lost>) = ?", "throws:thrower(int)(n=2 <return lost>) = ?", "throws:catcher(int)(n=3) = -3"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: missing %s in\n%s", opt, want, got)
+			}
+		}
+	}
+}
+
+// TestProbeNames: C++ names (H11): each expression and the calls it sees.
+func TestProbeNames(t *testing.T) {
+	path := kerneltest.Compile(t, "throws.cc", "-O1")
+	for expr, want := range map[string]int{"fun(int)": 1, "fun": 1, "*::fun*": 1, "tmax<*>*": 2, "function": 1, "Foo::fun": 1, "Foo::fun()": 1} {
+		m := probe.MatchExact
+		if strings.Contains(expr, "*") {
+			m = probe.MatchGlob
+		}
+		o := Options{Probes: []*probe.Spec{{Source: expr, Kind: probe.KindFunction, Object: path, Point: probe.Point{Text: expr, Match: m}, When: probe.WhenEntry, Typed: true}}}
+		if got := traceProbes(t, o, path); strings.Count(got, "\n") != want {
+			t.Errorf("%s: %d calls, want %d:\n%s", expr, strings.Count(got, "\n"), want, got)
+		}
 	}
 }

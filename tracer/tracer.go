@@ -127,6 +127,7 @@ type Session struct {
 	sys     *attach.Syscalls
 	asm     *assembler
 	probes  *probeTable
+	notes   []string
 	merge   *merger
 	facts   facts
 	tee     []byte
@@ -220,11 +221,11 @@ func Open(o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	plans, err := o.resolve()
+	plans, notes, err := o.resolve()
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{opt: o, probes: newProbeTable(runtime.GOARCH, plans)}
+	s := &Session{opt: o, notes: notes, probes: newProbeTable(runtime.GOARCH, plans)}
 	s.facts = facts{Probes: plans, Stacks: o.StackDepth > 0, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),

@@ -124,10 +124,13 @@ func explainProbe(w io.Writer, expr string, pids []string, command string, debug
 	}
 	for i := range p.Args {
 		a := &p.Args[i]
-		fmt.Fprintf(w, "  value      %s: %s\n", a.Name, a.Form.Describe())
+		fmt.Fprintf(w, "  value      %s: %s\n", a.Name, a.Form.Describe(p.Types))
 	}
 	if p.Ret != nil && (p.Both || p.Return) {
-		fmt.Fprintf(w, "  returns    %s\n", p.Ret.Describe())
+		fmt.Fprintf(w, "  returns    %s\n", p.Ret.Describe(p.Types))
+	}
+	if p.AtRet {
+		fmt.Fprintln(w, "  returns are watched at the return instructions: a replaced return address would stop exceptions")
 	}
 	for _, pr := range []*bpfgen.Probe{p.Entry, p.Exit} {
 		if pr == nil {

@@ -47,10 +47,29 @@ type ProbePoint struct {
 	Group  string // of a tracepoint
 	Symbol string
 	Offset uint64 // in the file, or from the symbol
+	// Start is where the function begins that the point is in; its return is arranged there.
+	Start uint64
+	// Returns are return instructions, to be watched instead of replacing the return address; NoReturn: nothing is done for returns.
+	Returns  []uint64
+	NoReturn bool
 	// Semaphore is the offset in the file of a counter that says that the probe is in use (USDT); 0 is none.
 	Semaphore uint64
 	// Break is what to watch; its address is not known before the program is mapped.
 	Break perfevent.Break
+}
+
+// at lists the offsets to attach at. A return is never arranged in the middle of a function: the kernel would replace what is on the
+// top of the stack there.
+func (p *ProbePoint) at(ret bool) []uint64 {
+	switch {
+	case !ret:
+		return []uint64{p.Offset}
+	case p.NoReturn:
+		return nil
+	case len(p.Returns) > 0:
+		return p.Returns
+	}
+	return []uint64{p.Start}
 }
 
 // probe is a plan with its loaded programs.
@@ -213,19 +232,21 @@ func (s *Syscalls) attachProbe(p *probe, progs []*ebpf.Program, ret bool) error 
 		}
 		for _, i := range byPath[path] {
 			pt := &p.plan.Points[i]
-			o := &link.UprobeOptions{Address: pt.Offset, RefCtrOffset: pt.Semaphore}
-			if p.cookie {
-				o.Cookie = uint64(pt.ID)
+			for _, off := range pt.at(ret) {
+				o := &link.UprobeOptions{Address: off, RefCtrOffset: pt.Semaphore}
+				if p.cookie {
+					o.Cookie = uint64(pt.ID)
+				}
+				attach := ex.Uprobe
+				if ret && len(pt.Returns) == 0 {
+					attach = ex.Uretprobe
+				}
+				l, err := attach("", prog(i), o)
+				if err != nil {
+					return explain(fmt.Sprintf("attaching to %s at %#x", path, off), err)
+				}
+				s.probeLinks = append(s.probeLinks, l)
 			}
-			attach := ex.Uprobe
-			if ret {
-				attach = ex.Uretprobe
-			}
-			l, err := attach("", prog(i), o)
-			if err != nil {
-				return explain(fmt.Sprintf("attaching to %s at %#x", path, pt.Offset), err)
-			}
-			s.probeLinks = append(s.probeLinks, l)
 		}
 	}
 	return nil
@@ -233,19 +254,25 @@ func (s *Syscalls) attachProbe(p *probe, progs []*ebpf.Program, ret bool) error 
 
 func (s *Syscalls) attachMulti(ex *link.Executable, p *probe, points []int, prog *ebpf.Program, ret bool) error {
 	o := &link.UprobeMultiOptions{}
-	semaphores := false
+	semaphores, instructions := false, false
 	for _, i := range points {
 		pt := &p.plan.Points[i]
-		o.Addresses = append(o.Addresses, pt.Offset)
-		o.Cookies = append(o.Cookies, uint64(pt.ID))
-		o.RefCtrOffsets = append(o.RefCtrOffsets, pt.Semaphore)
+		for _, off := range pt.at(ret) {
+			o.Addresses = append(o.Addresses, off)
+			o.Cookies = append(o.Cookies, uint64(pt.ID))
+			o.RefCtrOffsets = append(o.RefCtrOffsets, pt.Semaphore)
+		}
 		semaphores = semaphores || pt.Semaphore != 0
+		instructions = instructions || len(pt.Returns) > 0
+	}
+	if len(o.Addresses) == 0 {
+		return nil
 	}
 	if !semaphores {
 		o.RefCtrOffsets = nil
 	}
 	attach := ex.UprobeMulti
-	if ret {
+	if ret && !instructions {
 		attach = ex.UretprobeMulti
 	}
 	l, err := attach(nil, prog, o)

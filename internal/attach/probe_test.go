@@ -74,7 +74,7 @@ func probePlan(t *testing.T, ret bool, tests ...bpfgen.Test) SyscallOptions {
 	regs := probedRegs()
 	words := []bpfgen.Word{word(t, regs[0]), word(t, regs[1]), word(t, regs[2]), word(t, regs[3]),
 		word(t, regs[3], bpfgen.Step{Width: 4, Signed: true}), word(t, regs[3], bpfgen.Step{Add: 8, Width: 8})}
-	plan := ProbePlan{Name: "probedCall", Points: []ProbePoint{{ID: 77, Path: "/proc/self/exe", Offset: callEntry(t)}},
+	plan := ProbePlan{Name: "probedCall", Points: []ProbePoint{{ID: 77, Path: "/proc/self/exe", Offset: callEntry(t), Start: callEntry(t)}},
 		Entry: &bpfgen.Probe{Slots: words, Tests: tests, Keep: ret, Fetches: []syscalls.Fetch{syscalls.Str(3), syscalls.Str(6)}}}
 	if ret {
 		plan.Return = &bpfgen.Probe{Return: true, Keep: true, Slots: words, Fetches: []syscalls.Fetch{syscalls.Fixed(wire.KeptSlot+3, 4)}}

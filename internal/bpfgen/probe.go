@@ -24,7 +24,11 @@ type Probe struct {
 	Keep bool
 	// Alone is set for returns whose entries are not recorded: they count as hits.
 	Alone bool
+	// AtRet: it runs at a return instruction, not behind it.
+	AtRet bool
 	Tests []Test // all must hold
+	// SP, when set, is the address that stands for the stack pointer: for probes behind a function's beginning.
+	SP *Word
 	// Kernel probes look at the memory of the kernel.
 	Kernel bool
 	// Signal is sent to the process at a hit; 0 is none.
@@ -330,7 +334,14 @@ func (p *shape) identify() {
 	}
 	p.register(r1, p.arch.ip)
 	p.emit(store(r7, wire.OffIP, r1, u64))
-	p.register(r1, regOffsets[p.Kernel.Arch]["sp"])
+	if sp := p.probe.SP; sp != nil {
+		p.register(r1, sp.Reg)
+		for _, st := range sp.Steps {
+			p.emit(asm.Add.Imm(r1, st.Add))
+		}
+	} else {
+		p.register(r1, regOffsets[p.Kernel.Arch]["sp"])
+	}
 	p.emit(store(r7, wire.HeaderSize+8*wire.SlotSP, r1, u64), storeImm(r7, tmpMask, 0, u64))
 	if p.probe.Return {
 		second := 96 // rdx
@@ -348,7 +359,7 @@ func (p *shape) identify() {
 // return address off the stack, so the stack pointer is 8 more than at the entry.
 func (p *shape) callKey() {
 	p.emit(load(r1, fp, stPT, u64), store(r7, tmpCall, r1, u64), load(r1, r7, wire.HeaderSize+8*wire.SlotSP, u64))
-	if p.probe.Return && p.Kernel.Arch == "amd64" {
+	if p.probe.Return && !p.probe.AtRet && p.Kernel.Arch == "amd64" {
 		p.emit(asm.Sub.Imm(r1, 8))
 	}
 	p.emit(store(r7, tmpCall+8, r1, u64), load(r1, r7, wire.OffProbe, u32), store(r7, tmpCall+16, r1, u64))

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
-	"github.com/sonde-trace/sonde/internal/objfile"
 	"github.com/sonde-trace/sonde/internal/symbol"
 	"github.com/sonde-trace/sonde/internal/wire"
 	"github.com/sonde-trace/sonde/probe"
@@ -28,33 +27,63 @@ func (p *Plan) function(env *Env) error {
 		return err
 	}
 	when := p.Spec.When
-	if when == probe.WhenDefault {
-		if when = probe.WhenBoth; p.Spec.Point.Match == probe.MatchNumber || p.Spec.Point.Offset != 0 {
-			when = probe.WhenEntry
-		}
+	inside := p.Spec.Point.Match == probe.MatchNumber || p.Spec.Point.Offset != 0
+	switch {
+	case when == probe.WhenDefault && inside:
+		when = probe.WhenEntry
+	case when == probe.WhenDefault:
+		when = probe.WhenBoth
+	case when != probe.WhenEntry && inside:
+		return fmt.Errorf("only the return of a whole function can be watched: in its middle the return address is not where the kernel would look for it, and the program would crash; name the function")
 	}
 	if when != probe.WhenEntry {
-		if why := unsafeReturn(o.file); why != "" {
-			if p.Spec.When != probe.WhenDefault {
-				return fmt.Errorf("the return of a function of %s cannot be watched: %s", o.name, why)
-			}
-			when = probe.WhenEntry
-			p.Notes = append(p.Notes, fmt.Sprintf("returns are not watched: %s", why))
+		var err error
+		if when, err = p.returns(o, env, when); err != nil {
+			return err
 		}
 	}
 	p.Both, p.Return = when == probe.WhenBoth, when == probe.WhenReturn
+	if n := len(p.Points); n > 1 && n <= maxApart && !p.Spec.Typed {
+		return p.apart(o, env, when)
+	}
 	return p.values(o, env, when)
 }
 
-var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+// maxApart is how many functions of one expression have their arguments found out each for itself. Beyond it they are watched by one
+// program that takes integers.
+const maxApart = 256
 
-// unsafeReturn says why functions of a file must not have their return address replaced; empty when they may.
-func unsafeReturn(f *objfile.File) string {
-	if f.ELF.Section(".gopclntab") != nil || f.ELF.Section(".go.buildinfo") != nil {
-		return "it is a Go program, whose stacks move, and which a replaced return address would kill"
+// apart makes a plan of its own for each function that an expression names, since each has other arguments.
+func (p *Plan) apart(o *object, env *Env, when probe.When) error {
+	unknown := 0
+	for i := range p.Points {
+		q := *p
+		spec := *p.Spec
+		spec.Point = probe.Point{Text: p.Points[i].Name}
+		q.Points, q.Notes, q.Spec = []Point{p.Points[i]}, nil, &spec
+		if err := q.values(o, env, when); err != nil {
+			return err
+		}
+		for _, n := range q.Notes {
+			if n == unknownArgs {
+				unknown++
+			} else {
+				p.Notes = append(p.Notes, n)
+			}
+		}
+		q.Notes, q.Spec = nil, p.Spec
+		p.Apart = append(p.Apart, &q)
 	}
-	return ""
+	if unknown > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("the types of the arguments of %d of %d functions are not known: six integers are shown", unknown, len(p.Points)))
+	}
+	return nil
 }
+
+// unknownArgs is said when neither the user nor debug data nor a table tells the arguments.
+const unknownArgs = "the types of its arguments are not known: six integers are shown"
+
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // points finds the places in the file.
 func (p *Plan) points(o *object) error {
@@ -64,7 +93,7 @@ func (p *Plan) points(o *object) error {
 		if !ok || !o.file.InCode(addr) {
 			return fmt.Errorf("%s is at %#x, where %s has no code", name, addr, o.name)
 		}
-		p.Points = append(p.Points, Point{Name: name, Path: o.path, Offset: off})
+		p.Points = append(p.Points, Point{Name: name, Path: o.path, Offset: off, Start: off})
 		return nil
 	}
 	if pt.Match == probe.MatchNumber {
@@ -110,6 +139,10 @@ func (p *Plan) points(o *object) error {
 		if err := add(name, uint64(int64(fn.Addr)+pt.Offset)); err != nil {
 			return err
 		}
+		if p.sizes == nil {
+			p.sizes = make(map[uint64]uint64)
+		}
+		p.sizes[p.Points[len(p.Points)-1].Start] = fn.Size
 	}
 	if skipped > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d names without a size are left out: they mark places and may be no functions", skipped))
@@ -133,6 +166,7 @@ func (p *Plan) values(o *object, env *Env, when probe.When) error {
 	args, ret := p.Spec.Args, p.Spec.Ret
 	known := p.Spec.Typed
 	if !known {
+		// What the manual says of a function of the C library tells more than the types of its parameters.
 		proto, done := p.known(o, when)
 		if done {
 			return nil
@@ -144,8 +178,14 @@ func (p *Plan) values(o *object, env *Env, when probe.When) error {
 			}
 		}
 	}
+	untyped := !slices.ContainsFunc(args, func(a probe.Arg) bool { return a.Type != nil || a.Place != nil || len(a.Path) > 0 })
+	if untyped && (!known || p.Spec.Typed && len(args) > 0) && p.Spec.Ret == nil {
+		if done, err := p.described(o, env, when); done || err != nil {
+			return err
+		}
+	}
 	if !known {
-		p.Notes = append(p.Notes, "the types of its arguments are not known: six integers are shown")
+		p.Notes = append(p.Notes, unknownArgs)
 		// Not known: the registers of the first six arguments.
 		for i := range 6 {
 			args = append(args, probe.Arg{Name: fmt.Sprintf("arg%d", i+1), Type: &probe.Type{Name: "x64"}})
@@ -197,19 +237,25 @@ func (p *Plan) values(o *object, env *Env, when probe.When) error {
 	} else {
 		p.Ret = &Form{Kind: FormInt, Size: 8, Signed: true}
 	}
-	if when != probe.WhenReturn {
-		p.Entry = &bpfgen.Probe{Slots: t.words, Fetches: t.fetches}
-	}
-	if when != probe.WhenEntry {
-		p.Exit = &bpfgen.Probe{Return: true, Alone: when == probe.WhenReturn}
+	p.finish(t, when)
+	if p.Exit != nil {
 		rt := &taker{limit: env.StrLimit}
 		p.Ret.take(rt, wire.SlotRet)
 		p.Exit.Fetches = rt.fetches
 	}
-	if when == probe.WhenReturn {
+	return nil
+}
+
+// finish makes the programs for what was arranged.
+func (p *Plan) finish(t *taker, when probe.When) {
+	if when != probe.WhenReturn {
+		p.Entry = &bpfgen.Probe{Slots: t.words, Fetches: t.fetches}
+	} else {
 		p.Args = nil
 	}
-	return nil
+	if when != probe.WhenEntry {
+		p.Exit = &bpfgen.Probe{Return: true, Alone: when == probe.WhenReturn, AtRet: p.AtRet}
+	}
 }
 
 // argument is where the calling convention puts integer argument n: in a register, or on the stack above the return address.

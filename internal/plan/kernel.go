@@ -23,6 +23,9 @@ func (p *Plan) kernel(env *Env) error {
 	}
 	p.Points = []Point{{Name: name, Symbol: pt.Text, Offset: uint64(pt.Offset)}}
 	when := p.Spec.When
+	if pt.Offset != 0 && (when == probe.WhenReturn || when == probe.WhenBoth) {
+		return fmt.Errorf("only the return of a whole function can be watched")
+	}
 	if when == probe.WhenDefault {
 		if when = probe.WhenBoth; pt.Offset != 0 {
 			when = probe.WhenEntry

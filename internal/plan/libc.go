@@ -110,7 +110,7 @@ func (p *Plan) asCall(call string, when probe.When) {
 		p.Entry = &bpfgen.Probe{Slots: words, Fetches: inSlots(spec.Enter, wire.FirstSlot), Keep: keep}
 	}
 	if when != probe.WhenEntry {
-		p.Exit = &bpfgen.Probe{Return: true, Alone: when == probe.WhenReturn, Keep: keep}
+		p.Exit = &bpfgen.Probe{Return: true, Alone: when == probe.WhenReturn, Keep: keep, AtRet: p.AtRet}
 		if keep {
 			p.Exit.Slots, p.Exit.Fetches = words, inSlots(spec.Exit, wire.KeptSlot)
 		}

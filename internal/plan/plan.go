@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
+	"github.com/sonde-trace/sonde/internal/ctype"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 	"github.com/sonde-trace/sonde/probe"
@@ -29,33 +30,45 @@ type Env struct {
 
 // Plan is a resolved expression. The exported fields without a tag are for attaching; those with one are kept in recordings.
 type Plan struct {
-	Source  string        `json:"source"`
-	Kind    probe.Kind    `json:"kind"`
-	Object  string        `json:"object"` // as events name it: libc.so.6, kernel, sched
-	Points  []Point       `json:"points"`
-	Args    []Arg         `json:"args,omitempty"`
-	Out     []Arg         `json:"out,omitempty"`  // shown instead of Args once the function has returned
-	Ret     *Form         `json:"ret,omitempty"`  // nil: the return value is not known
-	Call    string        `json:"call,omitempty"` // the system call that the function is read as; Args is empty then
-	Both    bool          `json:"both,omitempty"`
-	Return  bool          `json:"return,omitempty"` // only returns are recorded
-	Notes   []string      `json:"notes,omitempty"`  // what the user should know: skipped functions, arguments not found
-	Entry   *bpfgen.Probe `json:"-"`
-	Exit    *bpfgen.Probe `json:"-"`
-	Spec    *probe.Spec   `json:"-"`
-	Path    string        `json:"path,omitempty"`  // of the file with the functions
-	Break   *Break        `json:"break,omitempty"` // of break: and watch:
+	Source string        `json:"source"`
+	Kind   probe.Kind    `json:"kind"`
+	Object string        `json:"object"` // as events name it: libc.so.6, kernel, sched
+	Points []Point       `json:"points"`
+	Args   []Arg         `json:"args,omitempty"`
+	Out    []Arg         `json:"out,omitempty"`  // shown instead of Args once the function has returned
+	Ret    *Form         `json:"ret,omitempty"`  // nil: the return value is not known
+	Call   string        `json:"call,omitempty"` // the system call that the function is read as; Args is empty then
+	Both   bool          `json:"both,omitempty"`
+	Return bool          `json:"return,omitempty"` // only returns are recorded
+	Notes  []string      `json:"notes,omitempty"`  // what the user should know: skipped functions, arguments not found
+	Entry  *bpfgen.Probe `json:"-"`
+	Exit   *bpfgen.Probe `json:"-"`
+	Spec   *probe.Spec   `json:"-"`
+	Path   string        `json:"path,omitempty"`  // of the file with the functions
+	Break  *Break        `json:"break,omitempty"` // of break: and watch:
+	// AtRet: returns are watched at the instructions that return, not by a replaced return address.
+	AtRet   bool         `json:"atret,omitempty"`
+	Apart   []*Plan      `json:"-"`               // plans of the functions one by one, which then stand for this one
+	Types   *ctype.Table `json:"types,omitempty"` // of arguments whose form is FormTyped
 	arch    string
-	BuildID string `json:"buildid,omitempty"`
+	sizes   map[uint64]uint64 // of functions, by their beginning
+	BuildID string            `json:"buildid,omitempty"`
 }
 
 // Point is one place of a plan.
 type Point struct {
-	Name      string `json:"name"`
-	Path      string `json:"-"` // as this process opens the file
-	Group     string `json:"-"`
-	Symbol    string `json:"-"`
-	Offset    uint64 `json:"offset,omitempty"`
+	Name   string `json:"name"`
+	Path   string `json:"-"` // as this process opens the file
+	Group  string `json:"-"`
+	Symbol string `json:"-"`
+	Offset uint64 `json:"offset,omitempty"`
+	// Start is the offset of the function's beginning, where alone its return can be arranged: elsewhere the return address is not where
+	// the kernel would replace it.
+	Start uint64 `json:"-"`
+	// Returns are the offsets of the instructions that return, where these are watched instead.
+	Returns []uint64 `json:"-"`
+	// NoReturn is set for functions whose return must not be watched.
+	NoReturn  bool   `json:"noreturn,omitempty"`
 	Semaphore uint64 `json:"-"`
 	// Len is the bytes a debug register watches at Offset, which is an address then.
 	Len uint64 `json:"len,omitempty"`
@@ -127,11 +140,14 @@ func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
 		}
 		return nil, &Error{Expr: spec.Source, Msg: err.Error()}
 	}
-	for _, a := range spec.Do {
-		if p.Entry != nil {
-			p.Entry.Signal = int(a.Num)
-		} else {
-			p.Exit.Signal = int(a.Num)
+	for _, q := range append(p.Apart, p) {
+		for _, a := range spec.Do {
+			switch {
+			case q.Entry != nil:
+				q.Entry.Signal = int(a.Num)
+			case q.Exit != nil:
+				q.Exit.Signal = int(a.Num)
+			}
 		}
 	}
 	if len(p.Points) > maxPoints {

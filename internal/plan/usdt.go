@@ -90,6 +90,9 @@ func (p *Plan) usdt(env *Env) error {
 	if len(all) == 0 {
 		return fmt.Errorf("%s has no static probes", o.name)
 	}
+	if p.Spec.When == probe.WhenReturn || p.Spec.When == probe.WhenBoth {
+		return fmt.Errorf("a static probe has no return")
+	}
 	pt := &p.Spec.Point
 	match := func(name string) bool { return name == pt.Text }
 	if pt.Match == probe.MatchGlob {

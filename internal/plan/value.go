@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strconv"
 
 	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/ctype"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 	"github.com/sonde-trace/sonde/probe"
@@ -26,6 +28,7 @@ const (
 	FormArray   FormKind = "array" // a pointer to Len or CountSlot integers of Size bytes
 	FormField   FormKind = "field" // bytes of a tracepoint's record at Addr; text when Text is set
 	FormVoid    FormKind = "void"  // nothing
+	FormTyped   FormKind = "type"  // of a type from debug data: Type, Pieces
 )
 
 // Form is how a value is taken and shown.
@@ -38,6 +41,17 @@ type Form struct {
 	Len       int      `json:"len,omitempty"`
 	Text      bool     `json:"text,omitempty"`
 	Addr      uint64   `json:"addr,omitempty"`
+	// FormTyped: the type, and where its bytes are: in slots, or in the memory at the address in the first.
+	Type    ctype.Ref   `json:"type,omitempty"`
+	Pieces  []FormPiece `json:"pieces,omitempty"`
+	Memory  bool        `json:"memory,omitempty"`
+	Missing string      `json:"missing,omitempty"` // why it is not read
+}
+
+// FormPiece is a part of a value in a slot.
+type FormPiece struct {
+	Slot int   `json:"slot"`
+	Off  int64 `json:"off,omitempty"` // in the value
 }
 
 // integers are the types of the probe language that are numbers: size, signed, shown in hexadecimal.
@@ -123,6 +137,8 @@ func (f *Form) take(t *taker, slot int) {
 // Values reads the values of one record. It is used by one goroutine and keeps no memory of the record.
 type Values struct {
 	event.Builder
+	Types *ctype.Table
+	words [64]byte // a value put together from slots
 	Rec   wire.Record
 	Limit int // bytes of strings to show
 }
@@ -137,8 +153,12 @@ func (v *Values) Args(list []Arg) {
 
 // Value adds the value in a slot.
 func (v *Values) Value(f *Form, slot int) {
-	if f.Kind == FormField {
+	switch f.Kind {
+	case FormField:
 		v.field(f)
+		return
+	case FormTyped:
+		v.typed(f)
 		return
 	}
 	if slot >= v.Rec.NSlots() {
@@ -151,6 +171,39 @@ func (v *Values) Value(f *Form, slot int) {
 		return
 	}
 	v.scalar(f, raw)
+}
+
+// typed shows a value of a type from debug data.
+func (v *Values) typed(f *Form) {
+	if f.Missing != "" || v.Types == nil {
+		v.Add(event.Node{Kind: event.KindUnreadable, Sym: f.Missing})
+		return
+	}
+	r := ctype.Reader{Table: v.Types, Mem: v.Rec.Segments(), Limit: v.Limit, Builder: &v.Builder}
+	var data []byte
+	for _, p := range f.Pieces {
+		if p.Slot < 0 || p.Slot >= v.Rec.NSlots() || p.Off < 0 || p.Off+8 > int64(len(v.words)) {
+			v.Add(event.Node{Kind: event.KindUnreadable})
+			return
+		}
+		raw, ok := v.Rec.Slot(p.Slot)
+		switch {
+		case !ok:
+			v.Add(event.Node{Kind: event.KindUnreadable, Errno: 14})
+			return
+		case f.Memory:
+			bytes, _, errno, found := v.Rec.Segments().Find(raw)
+			if !found || errno != 0 {
+				v.Add(event.Node{Kind: event.KindUnreadable, Num: raw, Errno: errno})
+				return
+			}
+			data = bytes
+		default:
+			binary.LittleEndian.PutUint64(v.words[p.Off:], raw)
+			data = v.words[:p.Off+8]
+		}
+	}
+	r.Show(f.Type, data)
 }
 
 func (v *Values) scalar(f *Form, raw uint64) {
@@ -343,8 +396,13 @@ func le64(b []byte) (v uint64) {
 }
 
 // Describe says in words what a form is.
-func (f *Form) Describe() string {
+func (f *Form) Describe(types *ctype.Table) string {
 	switch f.Kind {
+	case FormTyped:
+		if f.Missing != "" {
+			return types.Describe(f.Type) + ", not read: " + f.Missing
+		}
+		return types.Describe(f.Type)
 	case FormInt:
 		if f.Signed {
 			return "i" + strconv.Itoa(8*f.Size)
