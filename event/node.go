@@ -54,7 +54,7 @@ const (
 	AttrPath                       // KindString is a file name: never cut by the string limit
 	AttrHex                        // KindString, KindBytes: every byte is shown as \xNN; KindCall: Num is the raw form, decimal with AttrDecimal
 	AttrSingle                     // KindFloat: it was a float, whose shortest text is shown
-	AttrVerbose                    // KindSym, KindFlags: the number is always shown, with the name beside it
+	AttrVerbose                    // KindSym, KindFlags: the number is always shown, with the name beside it; KindNote: it is left out where numbers alone are wanted
 )
 
 // Node is one value of a decoded call. A value with parts is a run of nodes in preorder: the container, then its

@@ -732,6 +732,9 @@ func (t *Text) node(tree event.Tree, i int) {
 			t.b = append(t.b, '>')
 		}
 	case event.KindNote:
+		if n.Attr&event.AttrVerbose != 0 && t.o.Symbols == SymbolsRaw {
+			break
+		}
 		t.str(" /* ")
 		if n.Sym != "" || len(n.Data) > 0 {
 			t.symbol(n)

@@ -5,12 +5,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/kerneltest"
+	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
 
@@ -103,5 +106,33 @@ func TestDescriptors(t *testing.T) {
 	}
 	if s := segments(exit); len(s) != 0 {
 		t.Errorf("getppid returned the descriptor %v", s)
+	}
+}
+
+// TestDescriptorsInMemory: descriptors in structures are named like those in registers, and only when that is asked for.
+func TestDescriptorsInMemory(t *testing.T) {
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BTF)
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(null)
+	mem := []int32{7, int32(null), -1}
+	plan := SyscallPlan{Enter: []syscalls.Fetch{syscalls.Fixed(0, 12), syscalls.Descriptor(syscalls.Mem(0, 4, 4)), syscalls.Descriptor(syscalls.Mem(0, 8, 4))}}
+	for _, paths := range []bool{true, false} {
+		enter, _ := call(t, SyscallOptions{FDPaths: paths, Calls: []SyscallPlan{plan}}, uintptr(unsafe.Pointer(&mem[0])))
+		var names []string
+		for _, s := range segments(enter) {
+			if s.Flags&wire.SegFD != 0 {
+				names = append(names, fmt.Sprintf("%d %s", int32(s.Addr), s.Data))
+			}
+		}
+		want := []string{fmt.Sprintf("%d /dev/null", null)}
+		if !paths {
+			want = nil
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("paths %t: %q, want %q", paths, names, want)
+		}
 	}
 }

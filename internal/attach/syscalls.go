@@ -198,7 +198,7 @@ func openSyscalls(o SyscallOptions, has ability) (_ *Syscalls, err error) {
 			s.Close()
 		}
 	}()
-	gen := &bpfgen.Syscalls{Others: o.Others, RingSize: o.RingSize, Block: o.Block, StackDepth: o.StackDepth, Answered: o.Answered, Target: bpfgen.Target{
+	gen := &bpfgen.Syscalls{Others: o.Others, RingSize: o.RingSize, Block: o.Block, StackDepth: o.StackDepth, Answered: o.Answered, Paths: o.FDPaths, Target: bpfgen.Target{
 		SelfPid: o.SelfPid, Procs: !o.Target.AllTasks, Threads: len(o.Target.AllowTids) > 0,
 		DenyPids: o.Target.DenyPids, DenyTids: o.Target.DenyTids, AllowUIDs: o.Target.AllowUIDs, DenyUIDs: o.Target.DenyUIDs,
 		AllowComms: o.Target.AllowComms, DenyComms: o.Target.DenyComms, AllowCgroups: o.Target.AllowCgroups, DenyCgroups: o.Target.DenyCgroups,

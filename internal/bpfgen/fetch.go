@@ -57,6 +57,8 @@ func (sh *Shape) worst(f *syscalls.Fetch, strLimit int) int {
 	switch f.Kind {
 	case syscalls.FetchSocket:
 		return one(socketSize)
+	case syscalls.FetchDescriptor:
+		return one(pathArea + 64)
 	case syscalls.FetchStrings:
 		return one((syscalls.MaxStrings+1)*sh.Ptr) + syscalls.MaxStrings*one(maxLen(f, strLimit))
 	case syscalls.FetchIovec:
@@ -398,10 +400,20 @@ func (p *shape) fetch(i int) error {
 	if err := p.when(&f.When, next); err != nil {
 		return err
 	}
-	if f.Kind == syscalls.FetchSocket {
+	switch f.Kind {
+	case syscalls.FetchSocket:
 		err := p.socket(i, f, next)
 		p.bind(next)
 		return err
+	case syscalls.FetchDescriptor:
+		if p.Paths {
+			if err := p.number(r3, f.Base); err != nil {
+				return err
+			}
+			p.descriptor(i)
+		}
+		p.bind(next)
+		return nil
 	}
 	if err := p.pointer(f, next); err != nil {
 		return err

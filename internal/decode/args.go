@@ -1,6 +1,9 @@
 package decode
 
-import "github.com/sonde-trace/sonde/internal/constant"
+import (
+	"github.com/sonde-trace/sonde/internal/constant"
+	"github.com/sonde-trace/sonde/internal/syscalls"
+)
 
 // An arg adds the value of one argument register. Rows of simple calls are lists of them, see args.
 type arg func(c *Cx, i int)
@@ -46,6 +49,11 @@ func aMode(c *Cx, i int)  { c.Oct(uint64(uint32(c.Arg[i]))) }
 // aFlags and aName show the low 32 bits by a set.
 func aFlags(s *constant.Set) arg { return func(c *Cx, i int) { c.Flags(uint64(uint32(c.Arg[i])), s) } }
 func aName(s *constant.Set) arg  { return func(c *Cx, i int) { c.Name(uint64(uint32(c.Arg[i])), s) } }
+
+// descriptorIf is what the descriptor with the number n refers to, taken when argument arg is one of the values.
+func descriptorIf(n syscalls.Number, arg int, any ...uint64) syscalls.Fetch {
+	return syscalls.Descriptor(n).If(arg, any...)
+}
 
 // Long adds a signed number of the ABI's word size.
 func (c *Cx) Long(v uint64) {

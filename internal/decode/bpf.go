@@ -119,6 +119,13 @@ var bpfCalls = []Spec{{
 			whenMem(8, 4, bpfTraceFentryMulti, bpfTraceFexitMulti, bpfTraceFsessionMult)),
 		memOf(syscalls.FetchBytes, syscalls.Mem(0, 8, 8), syscalls.Mem(0, 4, 4), 0, maxBpfAttr, whenArg(0, bpfObjGetInfoByFD)),
 		memOf(syscalls.FetchBytes, syscalls.Mem(0, 152, 8), syscalls.Mem(0, 160, 4), 0, 0, whenArg(0, bpfProgLoad)),
+		descriptorIf(syscalls.Mem(0, 0, 4), 0, bpfMapLookupElem, bpfMapUpdateElem, bpfMapDeleteElem, bpfMapGetNextKey, bpfMapFreeze,
+			bpfMapLookupAndDeleteElem, bpfObjGetInfoByFD, bpfProgAttach, bpfProgTestRun, bpfLinkCreate, bpfLinkUpdate, bpfIterCreate,
+			bpfLinkDetach, bpfProgBindMap),
+		descriptorIf(syscalls.Mem(0, 20, 4), 0, bpfMapCreate), // inner_map_fd
+		descriptorIf(syscalls.Mem(0, 48, 4), 0, bpfMapCreate), // btf_fd
+		descriptorIf(syscalls.Mem(0, 72, 4), 0, bpfProgLoad),  // prog_btf_fd
+		descriptorIf(syscalls.Mem(0, 112, 4), 0, bpfProgLoad), // attach_prog_fd
 	},
 	Exit: []syscalls.Fetch{
 		syscalls.Vec(1, syscalls.Arg(2), 1, maxBpfAttr).If(0, bpfProgLoad, bpfProgGetNextID, bpfMapGetNextID,
@@ -141,7 +148,7 @@ var bpfCalls = []Spec{{
 		switch uint32(c.Arg[0]) {
 		case bpfMapCreate, bpfProgLoad, bpfObjPin, bpfObjGet, bpfProgGetFDByID, bpfMapGetFDByID, bpfBtfLoad, bpfBtfGetFDByID,
 			bpfLinkCreate, bpfLinkGetFDByID, bpfEnableStats, bpfIterCreate, bpfProgBindMap, bpfTokenCreate:
-			c.FD(uint64(c.Ret))
+			c.returnedFD(uint64(c.Ret))
 		default:
 			c.Int(c.Ret)
 		}

@@ -50,7 +50,7 @@ var ioctlFamilies = []ioctlFamily{
 	{typ: 'o', decode: decodeUbiIoctl},
 	{typ: 'O', decode: decodeUbiIoctl, enter: []syscalls.Fetch{syscalls.Fixed(2, 12).If(1, ubiLebChange)}},
 	{typ: 0xaa, decode: decodeUffdIoctl},
-	{typ: '!', decode: decodeSeccompIoctl},
+	{typ: '!', decode: decodeSeccompIoctl, enter: []syscalls.Fetch{descriptorIf(syscalls.Mem(0, 12, 4), 1, seccompNotifAddfd)}},
 	{typ: 0xb7, decode: decodeNsfsIoctl, unsized: 4},
 	{typ: 0xff, decode: decodePidfdIoctl},
 	{typ: 'f', decode: decodeInodeIoctl, exit: fiemapExtents},

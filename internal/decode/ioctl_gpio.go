@@ -279,6 +279,9 @@ func decodePtpIoctl(c *Cx, cmd uint32, arg uint64) ioctlArg {
 				"cross_timestamping", "adjust_phase", "max_phase_adj"} {
 				f.i4(name)
 			}
+			if phase := int64(int32(peek(b, f.off-4, 4))); phase != 0 { // in ns
+				c.noteSeconds(phase, 1_000_000_000, 9)
+			}
 			f.nonzeros("rsv", 4, 11)
 			f.end()
 		})

@@ -60,9 +60,10 @@ func uringFetch(n syscalls.Number, elem, max int, ops ...uint64) syscalls.Fetch 
 
 var uringCalls = []Spec{
 	{
-		Name:   "io_uring_setup",
-		RetFD:  true,
-		Enter:  []syscalls.Fetch{syscalls.Fixed(1, uringParamsSize)},
+		Name:  "io_uring_setup",
+		RetFD: true,
+		Enter: []syscalls.Fetch{syscalls.Fixed(1, uringParamsSize),
+			{Kind: syscalls.FetchDescriptor, Base: syscalls.Mem(0, 24, 4), When: syscalls.Cond{Value: syscalls.Mem(0, 8, 4), Mask: 1 << 5, Any: []uint64{1 << 5}}}}, // IORING_SETUP_ATTACH_WQ
 		Exit:   []syscalls.Fetch{syscalls.Fixed(1, uringParamsSize)},
 		Decode: args(aUint, (*Cx).uringSetup),
 		Ret:    retFD,

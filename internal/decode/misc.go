@@ -65,7 +65,8 @@ var misc = []Spec{
 			}
 			c.Int(c.Ret)
 		}},
-	{Name: "kcmp", Enter: takes(syscalls.Fixed(4, 12).If(2, kcmpEpollTfd)), Decode: kcmp},
+	{Name: "kcmp", Decode: kcmp, Enter: takes(syscalls.Fixed(4, 12).If(2, kcmpEpollTfd),
+		descriptorIf(syscalls.Arg(3), 2, kcmpFile, kcmpEpollTfd), descriptorIf(syscalls.Arg(4), 2, kcmpFile))},
 	{Name: "sethostname", Enter: takes(syscalls.Vec(0, syscalls.Arg(1), 1, hostNameMax)), Decode: args(aHostName, aUint)},
 	{Name: "setdomainname", Enter: takes(syscalls.Vec(0, syscalls.Arg(1), 1, hostNameMax)), Decode: args(aHostName, aUint)},
 	{Name: "reboot",
@@ -231,16 +232,25 @@ func (c *Cx) rseqSection(raw uint64) {
 	c.Add(event.Node{Kind: event.KindNote, Num: addr})
 }
 
+// fdOf adds a descriptor of a process; what it refers to is known when that is the caller.
+func (c *Cx) fdOf(pid, fd uint64) {
+	if id := uint32(pid); id == c.Pid || id == c.Tid {
+		c.FD(fd)
+		return
+	}
+	c.otherFD(fd)
+}
+
 func kcmp(c *Cx) {
 	aPID(c, 0)
 	aPID(c, 1)
 	aName(constant.KcmpType)(c, 2)
 	switch uint32(c.Arg[2]) {
 	case kcmpFile:
-		c.otherFD(c.Arg[3])
-		c.otherFD(c.Arg[4])
+		c.fdOf(c.Arg[0], c.Arg[3])
+		c.fdOf(c.Arg[1], c.Arg[4])
 	case kcmpEpollTfd:
-		c.otherFD(c.Arg[3])
+		c.fdOf(c.Arg[0], c.Arg[3])
 		b, ok := c.Load(In, c.Arg[4], 12)
 		if !ok {
 			return

@@ -218,7 +218,13 @@ func statmountOut(c *Cx, i int) {
 	if has(statmountSbBasic) {
 		f.u4("sb_dev_major")
 		f.u4("sb_dev_minor")
-		f.enum("sb_magic", 8, constant.FsMagic)
+		magic := f.num(8)
+		c.Field("sb_magic")
+		if name, ok := constant.FsMagic.Name(magic); ok {
+			c.Sym(name, magic)
+		} else {
+			c.Hex(magic)
+		}
 		f.flags("sb_flags", 4, constant.SuperblockFlags)
 	}
 	if has(statmountFsType) {

@@ -108,7 +108,9 @@ var prctlCalls = []Spec{
 		Decode: archPrctl,
 		Ret: func(c *Cx) {
 			if op := uint32(c.Arg[0]); (op == archReqXcompPerm || op == archReqXcompGuestPerm) && c.Ret > 0 {
-				c.Note = flagsText(c.ABI.Name, uint64(c.Ret), constant.XfeatureMask)
+				if text := flagsText(c.ABI.Name, uint64(c.Ret), constant.XfeatureMask); text != hexText(uint64(c.Ret)) {
+					c.Note = text
+				}
 				c.Hex(uint64(c.Ret))
 				return
 			}

@@ -73,6 +73,8 @@ var processes = []Spec{
 			}
 		}, out(aSiginfo(Out)), aFlags(constant.WaitFlags), func(c *Cx, i int) { c.rusage(c.Arg[i]) }),
 	},
+	{Name: "unshare", Decode: args(func(c *Cx, i int) { c.Flags(c.Arg[i], constant.UnshareFlags) })},
+	{Name: "setns", Decode: args(aFD, aFlags(constant.NamespaceTypes))},
 	{Name: "pidfd_open", RetFD: true, Decode: args(aPID, aFlags(constant.PidfdOpenFlags))},
 	{Name: "pidfd_getfd", RetFD: true, Decode: args(aFD, aInt, aHex32)},
 	{Name: "process_mrelease", Decode: args(aFD, aHex32)},
@@ -247,7 +249,7 @@ func clone3(c *Cx) {
 	exitSignal, stack, stackSize, tls := f.num(8), f.num(8), f.num(8), f.num(8)
 	setTid, setTidSize, cgroup := f.num(8), f.num(8), f.num(8)
 
-	change := !c.Entering() && !c.Failed() && (flags&(clonePidfd|cloneParentSettid) != 0)
+	change := !c.Entering() && !c.Failed() && (flags&(clonePidfd|cloneParentSettid) != 0 || c.hasCloneTail(addr, known, size))
 	if change {
 		c.Begin(event.Node{Kind: event.KindChange})
 	}
@@ -299,6 +301,7 @@ func clone3(c *Cx) {
 			c.Field("parent_tid")
 			c.ref(Out, parentTid, 4, pidNumber)
 		}
+		c.cloneTail(addr, known, size) // a kernel that knows more may have filled it
 		c.End()
 		c.End()
 	}
@@ -306,6 +309,15 @@ func clone3(c *Cx) {
 		return
 	}
 	c.Uint(size)
+}
+
+// hasCloneTail reports that cloneTail shows something.
+func (c *Cx) hasCloneTail(addr, known, size uint64) bool {
+	at := len(c.Nodes)
+	c.cloneTail(addr, known, size)
+	there := len(c.Nodes) > at
+	c.Nodes = c.Nodes[:at]
+	return there
 }
 
 // cloneTail shows bytes behind what is known of the structure when they are not all zero.

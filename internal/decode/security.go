@@ -24,7 +24,7 @@ var securityCalls = []Spec{
 		Decode: args(landlockRuleset, aUlong, aFlags(constant.LandlockCreateRuleset)),
 		Ret: func(c *Cx) {
 			if c.Arg[2]&3 == 0 { // not a query of the version or the errata
-				c.FD(uint64(c.Ret))
+				c.returnedFD(uint64(c.Ret))
 			} else {
 				c.Int(c.Ret)
 			}
@@ -32,7 +32,7 @@ var securityCalls = []Spec{
 	},
 	{
 		Name:   "landlock_add_rule",
-		Enter:  []syscalls.Fetch{syscalls.Fixed(2, 16)},
+		Enter:  []syscalls.Fetch{syscalls.Fixed(2, 16), descriptorIf(syscalls.Mem(0, 8, 4), 1, 1 /* LANDLOCK_RULE_PATH_BENEATH */)},
 		Decode: args(aFD, aName(constant.LandlockRule), landlockRule, aFlags(constant.LandlockAddRule)),
 	},
 	{Name: "landlock_restrict_self", Decode: args(aFD, aHex32)},

@@ -182,7 +182,7 @@ func (c *Cx) callName(nr uint32, arch uint64) {
 func (c *Cx) clockTicks(v uint64) {
 	c.Uint(v)
 	if v != 0 {
-		c.noteSeconds(v, 100, 2)
+		c.noteSeconds(int64(v), 100, 2)
 	}
 }
 
@@ -237,14 +237,17 @@ func codesOf(signo int) *constant.Set {
 }
 
 // noteSeconds explains a number of ticks, hz a second, with so many digits of a fraction.
-func (c *Cx) noteSeconds(v, hz uint64, digits int) {
+func (c *Cx) noteSeconds(v, hz int64, digits int) {
 	var buf [48]byte
-	b := strconv.AppendUint(buf[:0], v/hz, 10)
-	b = append(b, '.')
-	frac := strconv.FormatUint(v%hz, 10)
+	b := buf[:0]
+	if v < 0 {
+		b, v = append(b, '-'), -v
+	}
+	b = append(strconv.AppendUint(b, uint64(v)/uint64(hz), 10), '.')
+	frac := strconv.FormatUint(uint64(v)%uint64(hz), 10)
 	for i := len(frac); i < digits; i++ {
 		b = append(b, '0')
 	}
 	b = append(append(b, frac...), " s"...)
-	c.Add(event.Node{Kind: event.KindNote, Data: c.Keep(b)})
+	c.Add(event.Node{Kind: event.KindNote, Attr: event.AttrVerbose, Data: c.Keep(b)})
 }

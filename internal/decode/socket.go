@@ -10,7 +10,7 @@ import (
 // socketCalls are the calls on sockets themselves: sys_socket and its kin in net/socket.c. Messages and options have files
 // of their own.
 var socketCalls = []Spec{
-	{Name: "socket", Decode: args(aFamily, aSocketType, (*Cx).socketProtocolArg), Ret: retFD},
+	{Name: "socket", RetFD: true, Decode: args(aFamily, aSocketType, (*Cx).socketProtocolArg), Ret: retFD},
 	{
 		Name:   "socketpair",
 		Exit:   []syscalls.Fetch{syscalls.Fixed(3, 8)},
@@ -20,13 +20,17 @@ var socketCalls = []Spec{
 	{Name: "connect", Enter: addressIn, Decode: args(aFD, (*Cx).addressArg, aInt)},
 	{Name: "listen", Decode: args(aFD, aInt)},
 	{Name: "shutdown", Decode: args(aFD, aName(constant.ShutdownHow))},
-	{Name: "accept", Enter: lengthIn(2), Exit: addressOut(1, 2), Decode: (*Cx).accept, Ret: retFD},
-	{Name: "accept4", Enter: lengthIn(2), Exit: addressOut(1, 2), Decode: (*Cx).accept, Ret: retFD},
+	{Name: "accept", RetFD: true, Enter: lengthIn(2), Exit: addressOut(1, 2), Decode: (*Cx).accept, Ret: retFD},
+	{Name: "accept4", RetFD: true, Enter: lengthIn(2), Exit: addressOut(1, 2), Decode: (*Cx).accept, Ret: retFD},
 	{Name: "getsockname", Enter: lengthIn(2), Exit: addressOut(1, 2), Decode: (*Cx).accept},
 	{Name: "getpeername", Enter: lengthIn(2), Exit: addressOut(1, 2), Decode: (*Cx).accept},
 }
 
-var addressIn = []syscalls.Fetch{sockaddrFetch(1, syscalls.Arg(2))}
+var addressIn = []syscalls.Fetch{sockaddrFetch(1, syscalls.Arg(2)), xdpDescriptor}
+
+// xdpDescriptor is the descriptor in the address that fetch 0 has taken, if it is one of AF_XDP (struct sockaddr_xdp).
+var xdpDescriptor = syscalls.Fetch{Kind: syscalls.FetchDescriptor, Base: syscalls.Mem(0, 12, 4),
+	When: syscalls.Cond{Value: syscalls.Mem(0, 0, 2), Any: []uint64{44}}}
 
 // lengthIn takes the length that argument arg points to.
 func lengthIn(arg int) []syscalls.Fetch { return []syscalls.Fetch{syscalls.Fixed(arg, 4)} }

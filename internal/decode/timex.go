@@ -62,7 +62,7 @@ func aTms(c *Cx, i int) {
 	for _, name := range [...]string{"tms_utime", "tms_stime", "tms_cutime", "tms_cstime"} {
 		v := f.num(w)
 		c.Field(name).Uint(v)
-		c.noteSeconds(v, 100, 2)
+		c.noteSeconds(int64(v), 100, 2)
 	}
 	f.end()
 }

@@ -19,6 +19,9 @@ const (
 	// FetchSocket is not memory: it tells what kind of socket the descriptor Base is, and gives nothing when it is none.
 	// Its data are four 16-bit numbers, family, type, protocol and zero, from which later fetches may take their own.
 	FetchSocket
+	// FetchDescriptor is not memory: it tells what the descriptor Base refers to, and gives nothing when it is not open or
+	// when the session does not ask what descriptors refer to. It is for descriptors that are not arguments themselves.
+	FetchDescriptor
 )
 
 // Source says where a number comes from.
@@ -96,6 +99,9 @@ func Path(arg int) Fetch {
 
 // Socket is the kind of socket that argument arg is.
 func Socket(arg int) Fetch { return Fetch{Kind: FetchSocket, Base: Arg(arg)} }
+
+// Descriptor is what the descriptor with the number n refers to.
+func Descriptor(n Number) Fetch { return Fetch{Kind: FetchDescriptor, Base: n} }
 
 // Fixed is a structure of n bytes.
 func Fixed(arg, n int) Fetch {
