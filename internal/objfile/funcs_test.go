@@ -294,3 +294,30 @@ func FuzzFuncs(f *testing.F) {
 	f.Add(exe[:min(len(exe), 4096)])
 	f.Fuzz(exercise)
 }
+
+// TestMapCompressed: large contents that are compressed come out whole, and not in our memory.
+func TestMapCompressed(t *testing.T) {
+	path := compileText(t, manySource, "-g")
+	want := bytes.Repeat([]byte("debug data\x00\x01\x02"), 2<<20)
+	big := filepath.Join(filepath.Dir(path), "big")
+	if err := os.WriteFile(big, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, format := range []string{"zlib", "zlib-gabi"} {
+		out := path + "." + format
+		run(t, "objcopy", "--add-section", ".debug_big="+big, path, out+".plain")
+		run(t, "objcopy", "--compress-debug-sections="+format, out+".plain", out)
+		f := open(t, out)
+		m, err := f.Map(".debug_big")
+		if err != nil || f.ELF.Section(".debug_big").Flags&elf.SHF_COMPRESSED == 0 || !bytes.Equal(m.Bytes(), want) {
+			t.Fatalf("%s: %d bytes, want %d: %v", format, len(m.Bytes()), len(want), err)
+		}
+		if m.Heap() != 0 {
+			t.Logf("%s: no directory takes files without a name here", format)
+		}
+		small, err := f.Map(".debug_info")
+		if err != nil || len(small.Bytes()) == 0 {
+			t.Errorf("%s: .debug_info: %v", format, err)
+		}
+	}
+}

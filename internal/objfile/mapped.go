@@ -1,13 +1,16 @@
 package objfile
 
 import (
+	"bufio"
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
 
+	"github.com/klauspost/compress/zlib"
 	"golang.org/x/sys/unix"
 )
 
@@ -48,6 +51,11 @@ func (f *File) Map(name string) (*Mapped, error) {
 	if s == nil || s.Type == elf.SHT_NOBITS {
 		return nil, nil
 	}
+	if s.Flags&elf.SHF_COMPRESSED != 0 && s.Size > spillFrom && s.Size <= maxSection && s.FileSize <= uint64(f.Size) {
+		if m, err := f.inflate(s); err == nil {
+			return m, nil
+		}
+	}
 	file, ok := f.r.(*os.File)
 	if !ok || s.Flags&elf.SHF_COMPRESSED != 0 || len(name) > 8 && name[:8] == ".zdebug_" || s.FileSize < 64<<10 {
 		b, err := f.sectionData(s)
@@ -65,6 +73,56 @@ func (f *File) Map(name string) (*Mapped, error) {
 	m := &Mapped{b: b[s.Offset-start:], all: b}
 	runtime.AddCleanup(m, func(b []byte) { unix.Munmap(b) }, b)
 	return m, nil
+}
+
+// spillFrom is the size from which contents that are compressed go to a file without a name instead of our memory.
+const spillFrom = 16 << 20
+
+// inflate decompresses a section into a file without a name.
+func (f *File) inflate(s *elf.Section) (*Mapped, error) {
+	var spill *os.File
+	for _, dir := range []string{"/var/tmp", os.TempDir()} { // the second may be in memory
+		fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+		if err == nil {
+			spill = os.NewFile(uintptr(fd), dir)
+			break
+		}
+	}
+	if spill == nil {
+		return nil, errors.New("no directory for temporary files")
+	}
+	defer spill.Close()
+	in, err := f.inflater(s)
+	if err != nil {
+		return nil, err
+	}
+	n, err := io.CopyBuffer(struct{ io.Writer }{spill}, io.LimitReader(in, int64(s.Size)), make([]byte, 256<<10))
+	if err != nil || n == 0 {
+		return nil, fmt.Errorf("%s: section %s: decompressing: %w", f.Path, s.Name, err)
+	}
+	b, err := unix.Mmap(int(spill.Fd()), 0, int(n), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	m := &Mapped{b: b, all: b}
+	runtime.AddCleanup(m, func(b []byte) { unix.Munmap(b) }, b)
+	return m, nil
+}
+
+// inflater reads the contents of a section that is compressed, Elf64_Chdr of elf(5).
+func (f *File) inflater(s *elf.Section) (io.Reader, error) {
+	r := io.NewSectionReader(f.r, int64(s.Offset), int64(s.FileSize))
+	head := make([]byte, 24)
+	if f.ELF.Class == elf.ELFCLASS32 {
+		head = head[:12]
+	}
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	if elf.CompressionType(f.ELF.ByteOrder.Uint32(head)) == elf.COMPRESS_ZLIB {
+		return zlib.NewReader(bufio.NewReaderSize(r, 256<<10))
+	}
+	return s.Open(), nil
 }
 
 // ErrCut says that a file became shorter while it was read.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/dwarf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,19 +68,25 @@ func openDebugInfo(f *objfile.File) (*debugInfo, error) {
 
 func readDebugInfo(file *objfile.File) (*debugInfo, error) {
 	d := &debugInfo{file: file, order: file.ELF.ByteOrder, kept: map[uint32]*unitTable{}, types: map[uint64]*abbrevs{}}
-	for _, s := range []struct {
+	sections := []struct {
 		name string
 		to   **objfile.Mapped
 	}{{"info", &d.info}, {"abbrev", &d.abbrev}, {"line", &d.line}, {"str", &d.str}, {"line_str", &d.lineStr},
-		{"str_offsets", &d.strOffsets}, {"addr", &d.addrs}, {"ranges", &d.ranges}, {"rnglists", &d.rnglists}} {
-		m, err := file.Map(".debug_" + s.name)
-		if err == nil && m == nil {
-			m, err = file.Map(".zdebug_" + s.name)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("debug data: %w", err)
-		}
-		*s.to = m
+		{"str_offsets", &d.strOffsets}, {"addr", &d.addrs}, {"ranges", &d.ranges}, {"rnglists", &d.rnglists}}
+	errs := make([]error, len(sections))
+	var wg sync.WaitGroup
+	for i, s := range sections { // at once: those that are compressed take time
+		wg.Go(func() {
+			m, err := file.Map(".debug_" + s.name)
+			if err == nil && m == nil {
+				m, err = file.Map(".zdebug_" + s.name)
+			}
+			*s.to, errs[i] = m, err
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("debug data: %w", err)
 	}
 	if len(d.info.Bytes()) == 0 {
 		return nil, fmt.Errorf("%s: %w", file.Path, objfile.ErrNoDebug)
