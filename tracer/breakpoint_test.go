@@ -1,7 +1,11 @@
 package tracer
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"fmt"
+	"os/exec"
 	"regexp"
 	"runtime"
 	"strings"
@@ -9,6 +13,7 @@ import (
 
 	"github.com/sonde-trace/sonde/internal/kerneltest"
 	"github.com/sonde-trace/sonde/probe"
+	"github.com/sonde-trace/sonde/sink"
 )
 
 func mustParse(t *testing.T, text string) *probe.Spec {
@@ -25,7 +30,7 @@ func mustParse(t *testing.T, text string) *probe.Spec {
 func TestWatch(t *testing.T) {
 	kerneltest.Require(t, kerneltest.DebugRegisters)
 	path := kerneltest.Program(t, "thr")
-	got := traceProbes(t, Options{Probes: []*probe.Spec{mustParse(t, "watch:"+path+":g:w"), mustParse(t, "watch:"+path+":cfg.mode:w")}}, path)
+	got := traceProbes(t, Options{Signals: true, Probes: []*probe.Spec{mustParse(t, "watch:"+path+":g:w"), mustParse(t, "watch:"+path+":cfg.mode:w")}}, path)
 	var g, mode []string
 	for _, line := range strings.Split(strings.TrimSpace(got), "\n") {
 		if strings.HasPrefix(line, "thr:g(") {
@@ -75,6 +80,73 @@ func TestBreakFunction(t *testing.T) {
 	if n := strings.Count(got, "thr:writer("); n != 15 {
 		t.Errorf("%d of 15 calls:\n%s", n, got)
 	}
+}
+
+// A running process: every thread that it has and every one that it makes, with the value from before as the first old one.
+// Its stacks come with the hits.
+func TestWatchAttached(t *testing.T) {
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BPF, kerneltest.BTF, kerneltest.DebugRegisters)
+	kerneltest.CheckLeaks(t)
+	path := kerneltest.Program(t, "thr")
+	cmd := exec.Command(path, "wait")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	text := bufio.NewReader(out)
+	if line, err := text.ReadString('\n'); line != "ready\n" {
+		t.Fatal(line, err)
+	}
+	pid := uint32(cmd.Process.Pid)
+	s, err := Open(Options{Probes: []*probe.Spec{mustParse(t, "watch:"+path+":g:w"), mustParse(t, "watch:"+path+":cfg.mode:w4")},
+		Target: Target{Pids: []uint32{pid}}, Select: noCalls, Ready: func() { in.Write([]byte("go\n")) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var live bytes.Buffer
+	sk := sink.NewText(&live, sink.TextOptions{PIDs: sink.PIDsAlways, NoExits: true})
+	r, err := s.Run(context.Background(), sk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sk.Close(&r.Ledger)
+	if !r.Ledger.Balanced() {
+		t.Errorf("ledger: %+v", r.Ledger)
+	}
+	for i := range 35 {
+		if !strings.Contains(live.String(), fmt.Sprintf("thr:g(value=%d => %d, ", i, i+1)) {
+			t.Errorf("write %d is missing", i)
+		}
+	}
+	if n := strings.Count(live.String(), "thr:g("); n != 35 {
+		t.Errorf("%d of 35 writes:\n%s", n, live.String())
+	}
+	// Another width than the type's: as a number of that width.
+	if !strings.Contains(live.String(), "cfg.mode(value=-1 => 7, ") {
+		t.Errorf("the member:\n%s", live.String())
+	}
+	if tids := threadsOf(live.String()); len(tids) < 24 {
+		t.Errorf("hits of %d threads, want 24", len(tids))
+	}
+}
+
+// threadsOf counts the lines of each thread.
+func threadsOf(text string) map[string]int {
+	tids := make(map[string]int)
+	for line := range strings.Lines(text) {
+		tid, _, _ := strings.Cut(strings.TrimPrefix(line, "[pid "), " ")
+		tids[strings.TrimSpace(strings.TrimSuffix(tid, "]"))]++
+	}
+	return tids
 }
 
 // What cannot be armed is refused before anything starts, with the reason.

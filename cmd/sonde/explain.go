@@ -114,6 +114,10 @@ func explainProbe(w io.Writer, expr string, pids []string, command string, debug
 			break
 		}
 		switch {
+		case p.Break != nil && pt.Len > 0:
+			fmt.Fprintf(w, "  register   %s: %d bytes at %#x, mode %s\n", clean(pt.Name), pt.Len, pt.Offset, p.Break.Mode)
+		case p.Break != nil:
+			fmt.Fprintf(w, "  register   %s: at %#x, mode %s\n", clean(pt.Name), pt.Offset, p.Break.Mode)
 		case pt.Group != "":
 			fmt.Fprintf(w, "  place      tracepoint %s:%s\n", pt.Group, pt.Symbol)
 		case pt.Path == "":

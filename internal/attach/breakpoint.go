@@ -9,8 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/syscalls"
@@ -47,6 +50,50 @@ func testBreakpoint(mode perfevent.Mode) (note, fix string, err error) {
 	return fmt.Sprintf("%d hits for 10 accesses", hits), "", nil
 }
 
+// refires is how long one store may take whose breakpoint has a program on it.
+const refires = time.Second
+
+// testProgram proves that the kernel steps over an access whose breakpoint has a program on it. arm64 tells before the access;
+// kernels without "arm64/hw_breakpoint: fix single-stepping when using bpf_overflow_handler" come back to it for ever.
+func testProgram() error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sonde_step", Type: ebpf.PerfEvent, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+	if err != nil {
+		return plain(err)
+	}
+	defer prog.Close()
+	word := new(uint64)
+	spec := perfevent.Spec{Kind: perfevent.KindBreak, Break: perfevent.Break{Addr: uint64(uintptr(unsafe.Pointer(word))), Len: 8, Mode: perfevent.ModeWrite}}
+	armed, done := make(chan int, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		fd, err := perfevent.OpenFD(&spec, 0)
+		if err == nil {
+			if err = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, prog.FD()); err != nil {
+				unix.Close(fd)
+				fd = -1
+			}
+		}
+		if armed <- fd; err == nil {
+			probed(word, 1)
+		}
+		done <- err
+	}()
+	fd := <-armed
+	late := time.NewTimer(refires)
+	defer late.Stop()
+	select {
+	case err = <-done:
+	case <-late.C:
+		err = errors.New("this kernel comes back to the same access for ever: hw_breakpoint does not step over it when a BPF program is attached")
+	}
+	if fd >= 0 {
+		unix.Close(fd) // a thread that hangs goes on now
+	}
+	return err
+}
+
 // checkBreakpoints refuses what this machine cannot do.
 func checkBreakpoints(list []ProbePlan) error {
 	need := make(map[bool]int) // by whether it is execution
@@ -67,6 +114,11 @@ func checkBreakpoints(list []ProbePlan) error {
 			}
 		}
 		account = append(account, fmt.Sprintf("%s takes %d", list[i].Name, len(list[i].Points)))
+	}
+	if len(modes) > 0 && runtime.GOARCH == "arm64" {
+		if err := testProgram(); err != nil {
+			return fmt.Errorf("hardware breakpoints do not work here: %w", err)
+		}
 	}
 	for _, m := range modes {
 		if _, fix, err := testBreakpoint(m); err != nil {

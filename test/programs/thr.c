@@ -1,5 +1,6 @@
 /* Three threads write one global five times each, one after the other, and main changes a member of a structure. What a
- * watchpoint must show: 15 writes, each by writer, in steps of one. */
+ * watchpoint must show: 15 writes, each by writer, in steps of one. With an argument it makes the threads, says "ready", and
+ * waits for a line before they go on; after them it makes 20 threads more, each of which writes once. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -13,6 +14,13 @@ struct {
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 
 __attribute__((noinline)) void writer(long v) { g = v; }
+
+static void *once(void *arg)
+{
+	(void)arg;
+	writer(g + 1);
+	return NULL;
+}
 
 static void *work(void *arg)
 {
@@ -28,17 +36,35 @@ static void *work(void *arg)
 __attribute__((noinline)) void configure(int mode) { cfg.mode = mode; }
 __attribute__((noinline)) void touch(int i) { cfg.wide[i]++; }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	pthread_t t[3];
+	char line[8];
+	long want = 15;
+
+	(void)argv;
+	if (argc > 1)
+		pthread_mutex_lock(&turn);
 	configure(3);
 	configure(-1);
 	for (int i = 0; i < 24; i++)
 		touch(i);
 	for (int i = 0; i < 3; i++)
 		pthread_create(&t[i], NULL, work, NULL);
+	if (argc > 1) {
+		puts("ready");
+		fflush(stdout);
+		if (!fgets(line, sizeof line, stdin))
+			return 2;
+		configure(7);
+		pthread_mutex_unlock(&turn);
+	}
 	for (int i = 0; i < 3; i++)
 		pthread_join(t[i], NULL);
+	for (; argc > 1 && want < 35; want++) {
+		pthread_create(&t[0], NULL, once, NULL);
+		pthread_join(t[0], NULL);
+	}
 	printf("%ld\n", g);
-	return g == 15 ? 0 : 1;
+	return g == want ? 0 : 1;
 }
