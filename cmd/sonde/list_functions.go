@@ -214,7 +214,7 @@ func functionExpression(object, name string) string {
 		return r == '_' || r == '.' || r == '@' || r == '$' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '~'
 	}
 	if strings.IndexFunc(name, func(r rune) bool { return !plain(r) }) >= 0 {
-		name = "'" + name + "'"
+		name = "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(name) + "'"
 	}
 	return object + ":" + name
 }

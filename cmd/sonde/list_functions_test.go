@@ -8,13 +8,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/sonde-trace/sonde/probe"
 )
 
 // TestListFunctions: each line that is listed selects its function when it is given back as a pattern.
 func TestListFunctions(t *testing.T) {
 	dir := t.TempDir()
 	src := filepath.Join(dir, "p.cc")
-	code := "extern \"C\" void fun() {}\nvoid fun(int) {}\nvoid function() {}\nstruct Foo { void fun(); };\nvoid Foo::fun() {}\ntemplate <class T> T tmax(T a, T b) { return a > b ? a : b; }\n" +
+	code := "extern \"C\" void fun() {}\nvoid fun(int) {}\nvoid function() {}\nstruct Foo { void fun(); int operator*(int); int operator[](int); operator bool() const; };\nvoid Foo::fun() {}\n" +
+		"int Foo::operator*(int x) { return x; }\nint Foo::operator[](int x) { return x; }\nFoo::operator bool() const { return true; }\ntemplate <class T> T tmax(T a, T b) { return a > b ? a : b; }\n" +
 		"template int tmax<int>(int, int);\ntemplate double tmax<double>(double, double);\nint main() {}\n"
 	if err := os.WriteFile(src, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
@@ -38,6 +41,9 @@ func TestListFunctions(t *testing.T) {
 	}
 	for _, line := range all {
 		name := strings.Trim(strings.TrimPrefix(line, path+":"), "'")
+		if spec, err := probe.Parse(line); err != nil || spec.Kind != probe.KindFunction || spec.Object != path || spec.Point.Text != name {
+			t.Errorf("%s as an expression: %+v, %v", line, spec, err)
+		}
 		if got := list(name); len(got) != 1 || got[0] != line {
 			t.Errorf("%s selects %q", name, got)
 		}

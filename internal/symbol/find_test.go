@@ -368,3 +368,44 @@ int main(int c, char **v) { printf("%d", open(v[0], 0)); return puts(getenv("x")
 		}
 	}
 }
+
+// TestFindRust: functions, methods and methods of traits; of a generic function each instance.
+func TestFindRust(t *testing.T) {
+	if _, err := exec.LookPath("rustc"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	src := filepath.Join(dir, "prog.rs")
+	code := `
+mod shapes {
+    pub trait Area { fn area(&self) -> u32; }
+    pub struct Square(pub u32);
+    impl Area for Square { #[inline(never)] fn area(&self) -> u32 { self.0 * self.0 } }
+    impl Square { #[inline(never)] pub fn side(&self) -> u32 { println!("{}", self.0); self.0 } }
+    #[inline(never)] pub fn twice<T: Copy + std::ops::Add<Output = T>>(x: T) -> T { x + x }
+}
+use shapes::Area;
+fn main() { let s = shapes::Square(std::env::args().count() as u32); println!("{} {} {} {}", s.area(), s.side(), shapes::twice(s.side()), shapes::twice(s.side() as u64)); }
+`
+	if err := os.WriteFile(src, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "prog")
+	run(t, "rustc", "-O", "-o", path, src)
+	f := open(t, path)
+	for p, n := range map[string]int{"prog::main": 1, "*::side": 1, "prog::shapes::twice*": 2, "*Square*Area*::area": 1} {
+		if got := find(t, f, Glob(p)); len(got) != n {
+			t.Errorf("%s: %q", p, got)
+		}
+	}
+	all, err := Find(f, Glob("*prog*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fn := range all.Funcs {
+		found, err := Find(f, Exact(fn.Spelling()))
+		if err != nil || !slices.ContainsFunc(found.Funcs, func(x Func) bool { return x.Addr == fn.Addr }) {
+			t.Errorf("%s is listed, and selects %v, %v", fn.Spelling(), found.Funcs, err)
+		}
+	}
+}
