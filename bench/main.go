@@ -88,7 +88,7 @@ func sondeLost(stderr []byte, _ string) string {
 func main() {
 	runs := flag.Int("runs", 5, "rounds; medians are printed")
 	only := flag.String("loads", "", "comma-separated names of loads; empty for all")
-	sonde := flag.String("sonde", "./sonde", "the program to measure")
+	sonde := flag.String("sonde", "bin/sonde", "the program to measure")
 	flag.Parse()
 	if err := bench(*runs, *only, *sonde); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -102,7 +102,7 @@ func bench(runs int, only, sonde string) error {
 		return err
 	}
 	if _, err := os.Stat(sonde); err != nil {
-		return fmt.Errorf("%w; build it first: go build ./cmd/sonde", err)
+		return fmt.Errorf("%w; build it first: make build", err)
 	}
 	dir, err := os.MkdirTemp("", "sonde-bench")
 	if err != nil {

@@ -166,14 +166,23 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 
 // takeRecord leaves the address of the record that the dispatcher began in r7.
 func (p *shape) takeRecord() {
+	p.findRecord()
+	p.beginSize()
+}
+
+func (p *shape) findRecord() {
+	p.emit(asm.FnGetCurrentPidTgid.Call(), store(fp, stPT, r0, u64))
+	p.emit(asm.FnGetSmpProcessorId.Call(), store(fp, stCPU, r0, u32))
+	p.findOwned(r7, "exit")
+	p.emit(asm.Add.Imm(r7, scratchRecord))
+}
+
+func (p *shape) beginSize() {
 	size := wire.EnterSize
 	if p.sh.Exit {
 		size = wire.ExitSize
 	}
-	p.emit(asm.FnGetCurrentPidTgid.Call(), store(fp, stPT, r0, u64))
-	p.emit(asm.FnGetSmpProcessorId.Call(), store(fp, stCPU, r0, u32))
-	p.findOwned(r7, "exit")
-	p.emit(asm.Add.Imm(r7, scratchRecord), storeImm(r7, tmpSize, int32(size), u64), storeImm(r7, tmpFail, 0, u64))
+	p.emit(storeImm(r7, tmpSize, int32(size), u64), storeImm(r7, tmpFail, 0, u64))
 }
 
 // send sends the record and ends the program.
@@ -554,12 +563,18 @@ func (p *shape) atMost(index, limit int) {
 	p.bind(fits)
 	p.later(func() {
 		p.bind(long)
-		p.emit(asm.Mov.Imm(r2, int32(limit)), storeImm(r1, 12, wire.SegCut|int32(index)<<16, u32), asm.Ja.Label(fits))
+		p.emit(asm.Mov.Imm(r2, int32(limit)))
+		p.flags(index, wire.SegCut)
+		p.emit(asm.Ja.Label(fits))
 	})
 }
 
 // keepRefs copies the numbers that later fetches want from the r9 bytes just read to the stack.
 func (p *shape) keepRefs(index int) {
+	if p.generic {
+		p.place()
+		return
+	}
 	for i, ref := range p.refs {
 		if ref.fetch != uint32(index) {
 			continue
@@ -662,7 +677,9 @@ func (p *shape) strings(index int, f *syscalls.Fetch, next string) {
 		p.bind(failed)
 		none := p.label("none")
 		p.emit(storeImm(r7, tmpFail, 1, u64), store(r7, tmpErrno, r0, u64), load(r9, r7, tmpGot, u64), asm.JEq.Imm(r9, 0, none))
-		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), storeImm(r1, 12, wire.SegCut|wire.SegFault|int32(index)<<16, u32), asm.Ja.Label(counted))
+		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8))
+		p.flags(index, wire.SegCut|wire.SegFault)
+		p.emit(asm.Ja.Label(counted))
 		p.bind(none)
 		p.mark(wire.FlagUnreadable)
 		p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), load(r2, r7, tmpErrno, u64), store(r1, 8, r2, u32),
@@ -681,11 +698,6 @@ func (p *shape) strings(index int, f *syscalls.Fetch, next string) {
 // iovec walks an array of struct iovec at r3.
 func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 	size := 2 * p.sh.Ptr
-	word := u64
-	if p.sh.Ptr == 4 {
-		word = u32
-	}
-	most := syscalls.MaxIovecs * size
 	p.emit(store(r7, tmpAddr, r3, u64))
 	if f.Total.From != syscalls.FromNothing {
 		if err := p.number(r1, f.Total); err != nil {
@@ -698,6 +710,18 @@ func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 	if err := p.length(&l); err != nil {
 		return err
 	}
+	p.buffers(index, f.Total.From != syscalls.FromNothing, next)
+	return nil
+}
+
+// buffers copies the array of struct iovec at tmpAddr, which has r2 bytes, and the buffers: all together, where total says so, at most
+// tmpLeft bytes.
+func (p *shape) buffers(index int, total bool, next string) {
+	size, word := 2*p.sh.Ptr, u64
+	if p.sh.Ptr == 4 {
+		word = u32
+	}
+	most := syscalls.MaxIovecs * size
 	p.emit(load(r3, r7, tmpAddr, u64), asm.JEq.Imm(r2, 0, next), storeImm(r7, tmpCount, 0, u64))
 	p.room(wire.SegmentHeader+most+16, next)
 	bad, got := p.label("bad"), p.label("got")
@@ -721,7 +745,7 @@ func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 		p.element(size, next)
 		skip := p.label("skip")
 		p.emit(load(r3, r1, 0, word), load(r2, r1, p.sh.Ptr, word))
-		if f.Total.From != syscalls.FromNothing {
+		if total {
 			within := p.label("within")
 			p.emit(load(r4, r7, tmpLeft, u64), asm.JEq.Imm(r4, 0, next), asm.JLE.Reg(r2, r4, within), asm.Mov.Reg(r2, r4))
 			p.bind(within)
@@ -732,7 +756,6 @@ func (p *shape) iovec(index int, f *syscalls.Fetch, next string) error {
 		p.bytes(index|iovecBuffer, p.strLimit, false, next)
 		p.bind(skip)
 	})
-	return nil
 }
 
 // iovecBuffer keeps the buffers of an iovec apart from the bytes that numbers are taken from.

@@ -12,14 +12,20 @@ const socketSize = 8
 
 // socket adds a segment that says what kind of socket a descriptor is.
 func (p *shape) socket(index int, f *syscalls.Fetch, next string) error {
+	if err := p.number(r3, f.Base); err != nil {
+		return err
+	}
+	p.socketOf(index, next)
+	return nil
+}
+
+// socketOf does that for the descriptor in r3.
+func (p *shape) socketOf(index int, next string) {
 	const (
 		typeMask = 0xf000 // S_IFMT
 		isSocket = 0xc000 // S_IFSOCK
 	)
 	l := &p.Kernel.File
-	if err := p.number(r3, f.Base); err != nil {
-		return err
-	}
 	p.room(wire.SegmentHeader+socketSize+16, next)
 	p.emit(asm.Mov.Reg32(r3, r3), store(r7, tmpKey, r3, u64), asm.FnGetCurrentTask.Call(), asm.Mov.Reg(r6, r0))
 	p.openFile(next)
@@ -40,5 +46,4 @@ func (p *shape) socket(index int, f *syscalls.Fetch, next string) error {
 	p.emit(store(r1, wire.SegmentHeader, r2, u64), asm.Mov.Imm(r9, socketSize))
 	p.keepRefs(index)
 	p.end()
-	return nil
 }
