@@ -26,7 +26,7 @@ type call struct {
 	later bool
 }
 
-// abiCalls is a dense table by number.
+// abiCalls is a dense table by number. A call is filled in when it is first asked for: most are never made.
 type abiCalls struct {
 	abi     *syscalls.ABI
 	calls   []call
@@ -37,7 +37,8 @@ type abiCalls struct {
 type callTables struct {
 	native, compat, x32 *abiCalls
 	unknown             map[unknownKey]*call
-	showUnknown         bool
+	show                func(abi *syscalls.ABI, nr uint32) bool
+	detail              func(abi string, nr uint32) Detail
 }
 
 type unknownKey struct {
@@ -54,37 +55,9 @@ func newCallTables(arch string, show func(abi *syscalls.ABI, nr uint32) bool, de
 	if family == nil {
 		return nil, fmt.Errorf("there are no syscall tables for the architecture %q", arch)
 	}
-	specs := decode.Specs()
-	t := &callTables{unknown: make(map[unknownKey]*call), showUnknown: show == nil}
+	t := &callTables{unknown: make(map[unknownKey]*call), show: show, detail: detail}
 	for i, abi := range family {
 		ac := &abiCalls{abi: abi, calls: make([]call, len(abi.Defs)), private: make(map[uint32]*call)}
-		for nr, def := range abi.All() {
-			c := call{name: def.Name, def: def, show: show == nil || show(abi, nr)}
-			if s := specs[def.Name]; s != nil {
-				c.decode, c.ret, c.noReturn = s.Decode, s.Ret, s.NoReturn
-				c.later = len(s.Exit) > 0
-			} else {
-				c.decode = decode.Prototype(def)
-			}
-			if detail != nil {
-				c.detail = detail(abi.Name, nr)
-			}
-			if c.detail == DetailRaw {
-				c.decode, c.ret, c.later = decode.RawArgs(len(def.Args)), decode.RawRet, false
-			}
-			switch def.Name {
-			case "fork", "vfork", "clone", "clone3":
-				c.child = true
-			case "execve", "execveat":
-				c.exec = true
-			}
-			if int(nr) < len(ac.calls) {
-				ac.calls[nr] = c
-			} else {
-				p := c
-				ac.private[nr] = &p
-			}
-		}
 		switch i {
 		case 0:
 			t.native = ac
@@ -97,6 +70,47 @@ func newCallTables(arch string, show func(abi *syscalls.ABI, nr uint32) bool, de
 	return t, nil
 }
 
+// call returns a call by number, nil for one without a name.
+func (t *callTables) call(ac *abiCalls, nr uint32) *call {
+	if uint64(nr) < uint64(len(ac.calls)) && ac.calls[nr].def != nil {
+		return &ac.calls[nr]
+	}
+	if c := ac.private[nr]; c != nil {
+		return c
+	}
+	def := ac.abi.Lookup(nr)
+	if def == nil {
+		return nil
+	}
+	var c *call
+	if uint64(nr) < uint64(len(ac.calls)) {
+		c = &ac.calls[nr]
+	} else {
+		c = new(call)
+		ac.private[nr] = c
+	}
+	*c = call{name: def.Name, def: def, show: t.show == nil || t.show(ac.abi, nr)}
+	if s := decode.Specs()[def.Name]; s != nil {
+		c.decode, c.ret, c.noReturn = s.Decode, s.Ret, s.NoReturn
+		c.later = len(s.Exit) > 0
+	} else {
+		c.decode = decode.Prototype(def)
+	}
+	if t.detail != nil {
+		c.detail = t.detail(ac.abi.Name, nr)
+	}
+	if c.detail == DetailRaw {
+		c.decode, c.ret, c.later = decode.RawArgs(len(def.Args)), decode.RawRet, false
+	}
+	switch def.Name {
+	case "fork", "vfork", "clone", "clone3":
+		c.child = true
+	case "execve", "execveat":
+		c.exec = true
+	}
+	return c
+}
+
 // injected marks calls, by ABI and number.
 func (t *callTables) injected(list map[string][]uint32) {
 	for _, ac := range []*abiCalls{t.native, t.compat, t.x32} {
@@ -104,9 +118,7 @@ func (t *callTables) injected(list map[string][]uint32) {
 			continue
 		}
 		for _, nr := range list[ac.abi.Name] {
-			if uint64(nr) < uint64(len(ac.calls)) {
-				ac.calls[nr].injected = true
-			} else if c := ac.private[nr]; c != nil {
+			if c := t.call(ac, nr); c != nil {
 				c.injected = true
 			}
 		}
@@ -123,10 +135,7 @@ func (t *callTables) lookup(r wire.Record) (*abiCalls, *call) {
 	case t.x32 != nil && nr&x32Bit != 0:
 		ac, nr = t.x32, nr&^x32Bit
 	}
-	if uint64(nr) < uint64(len(ac.calls)) && ac.calls[nr].def != nil {
-		return ac, &ac.calls[nr]
-	}
-	if c := ac.private[nr]; c != nil {
+	if c := t.call(ac, nr); c != nil {
 		return ac, c
 	}
 	key := unknownKey{ac.abi, r.Probe()}
@@ -138,7 +147,7 @@ func (t *callTables) lookup(r wire.Record) (*abiCalls, *call) {
 				return ac, c
 			}
 		}
-		c = &call{name: fmt.Sprintf("syscall_%#x", key.nr), decode: decode.Raw, show: t.showUnknown}
+		c = &call{name: fmt.Sprintf("syscall_%#x", key.nr), decode: decode.Raw, show: t.show == nil}
 		t.unknown[key] = c
 	}
 	return ac, c

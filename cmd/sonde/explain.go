@@ -69,8 +69,8 @@ privileges.`,
 			return w.Flush()
 		},
 	}
-	cmd.Flags().StringArrayVarP(&pids, "attach", "p", nil, "look up libraries as the running process `PID` has them")
-	cmd.Flags().StringArrayVar(&debug, "debuginfo", nil, "look for debug files in `DIR` first; repeatable")
+	cmd.Flags().VarP((*list)(&pids), "attach", "p", "look up libraries as the running process `PID` has them")
+	cmd.Flags().Var((*list)(&debug), "debuginfo", "look for debug files in `DIR` first; repeatable")
 	cmd.Flags().StringVar(&command, "command", "", "look up libraries as the program `FILE` would find them")
 	cmd.Flags().StringVar(&abi, "abi", "", "table of another `ABI`: amd64, i386, x32, arm64, arm")
 	return cmd

@@ -57,7 +57,7 @@ compared as they are in the source, with and without parameters.`,
 	cmd.Flags().Uint32VarP(&pid, "attach", "p", 0, "list those of the files that process `PID` has mapped")
 	cmd.Flags().BoolVarP(&long, "long", "l", false, "with address, offset in the file, size, symbol and other names")
 	cmd.Flags().BoolVar(&stubs, "plt", false, "with the calls into libraries, as NAME@plt")
-	cmd.Flags().StringArrayVar(&debug, "debuginfo", nil, "look for debug files in `DIR` first; repeatable")
+	cmd.Flags().Var((*list)(&debug), "debuginfo", "look for debug files in `DIR` first; repeatable")
 	return cmd
 }
 

@@ -119,7 +119,7 @@ func (o *outputFlags) register(fs *pflag.FlagSet) {
 	fs.CountVarP(&o.quiet, "quiet-messages", "q", "fewer messages; -qq no exits of tasks, -qqq nothing but lines")
 	fs.BoolVarP(&o.successful, "successful-only", "z", false, "only calls that succeed")
 	fs.BoolVarP(&o.failed, "failed-only", "Z", false, "only calls that fail")
-	fs.StringArrayVarP(&o.paths, "trace-path", "P", nil, "only calls that name `FILE`, by path or descriptor")
+	fs.VarP((*list)(&o.paths), "trace-path", "P", "only calls that name `FILE`, by path or descriptor")
 	fs.Uint64Var(&o.limit, "syscall-limit", 0, "end after `N` calls were shown; the targets go on")
 	fs.StringVar(&o.colour, "color", "auto", "auto, always or never")
 	fs.BoolVarP(&o.summary.only, "summary-only", "c", false, "a table of counts and times, no lines")

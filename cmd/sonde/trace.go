@@ -85,20 +85,20 @@ func (f *traceFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.SetInterspersed(false)
 	fs.CountVarP(&f.follow, "follow-forks", "f", "trace children too; -ff also writes one file a thread (with -o)")
-	fs.StringArrayVarP(&f.pids, "attach", "p", nil, "trace the running process `PID`; repeatable, lists")
+	fs.VarP((*list)(&f.pids), "attach", "p", "trace the running process `PID`; repeatable, lists")
 	fs.BoolVar(&f.tree, "tree", false, "with -p: all present descendants too, and their children (-f)")
-	fs.StringArrayVar(&f.tids, "tid", nil, "only the threads `TID`; !TID excludes")
-	fs.StringArrayVar(&f.uids, "uid", nil, "only tasks of the user `UID` or name; !UID excludes")
-	fs.StringArrayVar(&f.comms, "comm", nil, "only tasks named `NAME`; !NAME excludes")
-	fs.StringArrayVar(&f.cgroups, "cgroup", nil, "only tasks in the cgroup `PATH`; !PATH excludes")
+	fs.Var((*list)(&f.tids), "tid", "only the threads `TID`; !TID excludes")
+	fs.Var((*list)(&f.uids), "uid", "only tasks of the user `UID` or name; !UID excludes")
+	fs.Var((*list)(&f.comms), "comm", "only tasks named `NAME`; !NAME excludes")
+	fs.Var((*list)(&f.cgroups), "cgroup", "only tasks in the cgroup `PATH`; !PATH excludes")
 	fs.StringVarP(&f.user, "user", "u", "", "run the command as `USER`")
-	fs.StringArrayVarP(&f.env, "env", "E", nil, "set `VAR=VALUE` in the command's environment, or remove VAR")
+	fs.VarP((*list)(&f.env), "env", "E", "set `VAR=VALUE` in the command's environment, or remove VAR")
 	fs.StringVar(&f.argv0, "argv0", "", "give the command `NAME` as its argv[0]")
 	fs.StringVar(&f.buffer, "buffer", "", "`SIZE` of the buffer in the kernel, a power of two: 32MiB (8MiB)")
 	fs.StringVar(&f.ledger, "ledger", "run", "account of calls made, shown, filtered and lost at the end: for the run, or for each task")
 	fs.CountVarP(&f.stack, "stack-trace", "k", "print the call stack after each event; -kk with inlined functions and source lines")
 	fs.IntVar(&f.depth, "stack-depth", tracer.DefaultStackDepth, "at most `N` frames of a stack (1 to 512)")
-	fs.StringArrayVar(&f.debug, "debuginfo", nil, "look for debug files in `DIR` first; repeatable")
+	fs.Var((*list)(&f.debug), "debuginfo", "look for debug files in `DIR` first; repeatable")
 	fs.StringVar(&f.onLoss, "on-loss", "warn", "what to do when records do not fit: warn, stop, or block (the target waits)")
 	// Methods of ptrace that have no meaning here are accepted, so that scripts go on working.
 	for _, name := range []string{"seccomp-bpf", "debug"} {
@@ -124,6 +124,13 @@ func (x *exprFlag) Set(v string) error {
 	x.f.exprs = append(x.f.exprs, v)
 	return nil
 }
+
+// A list is a flag that may be repeated. The library's own makes a CSV writer for each such flag at each start.
+type list []string
+
+func (l *list) String() string     { return strings.Join(*l, ",") }
+func (l *list) Type() string       { return "stringArray" }
+func (l *list) Set(v string) error { *l = append(*l, v); return nil }
 
 func completePids(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	entries, err := os.ReadDir("/proc")

@@ -41,7 +41,7 @@ func (e *VerifierError) Error() string {
 func (e *VerifierError) Unwrap() error { return e.Err }
 
 // logPosition finds the number of an instruction at the start of a line of a verifier log.
-var logPosition = regexp.MustCompile(`(?m)^(\d+): \(`)
+const logPosition = `(?m)^(\d+): \(`
 
 // loadError turns the error of loading p into words.
 func loadError(p *bpfgen.Program, err error) error {
@@ -62,7 +62,7 @@ func loadError(p *bpfgen.Program, err error) error {
 			break
 		}
 	}
-	if all := logPosition.FindAllStringSubmatch(log, -1); len(all) > 0 {
+	if all := regexp.MustCompile(logPosition).FindAllStringSubmatch(log, -1); len(all) > 0 {
 		if at, err := strconv.Atoi(all[len(all)-1][1]); err == nil {
 			e.Doing = p.Note(at)
 		}

@@ -8,6 +8,7 @@ package bpfgen
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/cilium/ebpf/asm"
 )
@@ -68,7 +69,17 @@ type builder struct {
 	queue   []func()
 }
 
-func newBuilder() *builder { return &builder{alias: make(map[string]string)} }
+// builders are used again and again: the memory of a program in the making is touched once, which is most of its price.
+var builders = sync.Pool{New: func() any { return &builder{alias: make(map[string]string)} }}
+
+func newBuilder() *builder { return builders.Get().(*builder) }
+
+// release gives the builder back. What program returned is not part of it.
+func (b *builder) release() {
+	clear(b.alias)
+	*b = builder{insns: b.insns[:0], notes: b.notes[:0], alias: b.alias}
+	builders.Put(b)
+}
 
 // say sets the words for the instructions that follow.
 func (b *builder) say(format string, args ...any) { b.note = fmt.Sprintf(format, args...) }
@@ -102,7 +113,7 @@ func (b *builder) later(block func()) {
 }
 
 // program resolves labels and drops what cannot be reached: the verifier refuses unreachable instructions, so optional
-// blocks may be emitted freely.
+// blocks may be emitted freely. The builder is not to be used afterwards.
 func (b *builder) program(name string) *Program {
 	for len(b.queue) > 0 {
 		q := b.queue
@@ -147,13 +158,20 @@ func (b *builder) program(name string) *Program {
 			i++
 		}
 	}
-	p := &Program{Name: name}
+	n := 0
+	for _, l := range live {
+		if l {
+			n++
+		}
+	}
+	p := &Program{Name: name, Insns: make(asm.Instructions, 0, n), notes: make([]string, 0, n)}
 	for i := range b.insns {
 		if live[i] {
 			p.Insns = append(p.Insns, b.insns[i])
 			p.notes = append(p.notes, b.notes[i])
 		}
 	}
+	b.release()
 	return p
 }
 

@@ -430,7 +430,7 @@ func (p *shape) genericText(most int, next string) {
 	p.begin(0, wire.SegString)
 	p.emit(asm.Add.Imm(r1, wire.SegmentHeader), asm.Add.Imm(r2, 2), p.readString(),
 		asm.JGT.Imm(r0, int32(most+2), bad), load(r1, r7, tmpLimit, u64), asm.Mov.Reg(r9, r0), asm.JEq.Imm(r0, 0, got), asm.Sub.Imm(r9, 1),
-		asm.JGT.Reg(r9, r1, long))
+		asm.JGT.Imm(r9, int32(most), long), asm.JGT.Reg(r9, r1, long))
 	p.bind(got)
 	p.end()
 	p.emit(asm.Ja.Label(next))

@@ -1,5 +1,7 @@
 package decode
 
+import "sync"
+
 // families lists the tables of all files of this package. A name stands in one of them only.
 var families = [][]Spec{
 	fileIO,
@@ -18,9 +20,9 @@ var families = [][]Spec{
 	fileCalls, statCalls, fdCalls, pollCalls, timeCalls, ioctlCalls, xattrCalls, mountCalls, notifyCalls, clockCalls, quotaCalls,
 }
 
-// Specs returns the rows of all families by name of the call.
-func Specs() map[string]*Spec {
-	m := make(map[string]*Spec)
+// Specs returns the rows of all families by name of the call. The map is made once and is not to be changed.
+var Specs = sync.OnceValue(func() map[string]*Spec {
+	m := make(map[string]*Spec, 512)
 	for _, f := range families {
 		for i := range f {
 			row := &f[i]
@@ -33,4 +35,4 @@ func Specs() map[string]*Spec {
 		}
 	}
 	return m
-}
+})

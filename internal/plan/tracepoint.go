@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,13 +23,13 @@ type Field struct {
 }
 
 // fieldLine is one field of a format file.
-var fieldLine = regexp.MustCompile(`^\s*field:(.+?);\s*offset:(\d+);\s*size:(\d+);(?:\s*signed:(\d+);)?`)
+var fieldLine = pattern(`^\s*field:(.+?);\s*offset:(\d+);\s*size:(\d+);(?:\s*signed:(\d+);)?`)
 
 // ParseFormat reads a format file. The common fields of all tracepoints are left out.
 func ParseFormat(text string) ([]Field, error) {
 	var list []Field
 	for line := range strings.Lines(text) {
-		m := fieldLine.FindStringSubmatch(line)
+		m := fieldLine().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/near"
@@ -158,13 +159,18 @@ func (p *Plan) usdt(env *Env) error {
 
 // Operands of the notes in the assembler's syntax: -4@$5, 8@%rdi, 8@-8(%rbp), 8@(%rax); on arm64 8@x0, -4@[sp, 12], 8@5.
 var (
-	x86Const = regexp.MustCompile(`^\$(-?\d+)$`)
-	x86Reg   = regexp.MustCompile(`^%(\w+)$`)
-	x86Mem   = regexp.MustCompile(`^(-?\d*)\(%(\w+)\)$`)
-	armConst = regexp.MustCompile(`^(-?\d+)$`)
-	armReg   = regexp.MustCompile(`^([xw]\d+|sp)$`)
-	armMem   = regexp.MustCompile(`^\[([x]\d+|sp)(?:,\s*(-?\d+))?\]$`)
+	x86Const = pattern(`^\$(-?\d+)$`)
+	x86Reg   = pattern(`^%(\w+)$`)
+	x86Mem   = pattern(`^(-?\d*)\(%(\w+)\)$`)
+	armConst = pattern(`^(-?\d+)$`)
+	armReg   = pattern(`^([xw]\d+|sp)$`)
+	armMem   = pattern(`^\[([x]\d+|sp)(?:,\s*(-?\d+))?\]$`)
 )
+
+// pattern compiles an expression when it is first used, and not at each start of the program.
+func pattern(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
 
 func staticArg(text, arch string) (w bpfgen.Word, f Form, err error) {
 	size, place, ok := strings.Cut(text, "@")
@@ -190,15 +196,15 @@ func staticArg(text, arch string) (w bpfgen.Word, f Form, err error) {
 	if arch == "arm64" {
 		constant, register, memory = armConst, armReg, armMem
 	}
-	if m := constant.FindStringSubmatch(place); m != nil {
+	if m := constant().FindStringSubmatch(place); m != nil {
 		v, err := strconv.ParseInt(m[1], 10, 64)
 		return bpfgen.Word{IsConst: true, Const: v}, f, err
 	}
-	if m := register.FindStringSubmatch(place); m != nil {
+	if m := register().FindStringSubmatch(place); m != nil {
 		off, err := reg(m[1])
 		return bpfgen.Word{Reg: off}, f, err
 	}
-	if m := memory.FindStringSubmatch(place); m != nil {
+	if m := memory().FindStringSubmatch(place); m != nil {
 		base, disp := m[2], m[1]
 		if arch == "arm64" {
 			base, disp = m[1], m[2]
