@@ -53,7 +53,7 @@ func Features() []Feature {
 		p.feature(Required, "raw tracepoints", "syscalls, forks, execs, exits, signals", p.orLoad(probeRawTracepoint), "CAP_PERFMON, and a kernel with CONFIG_BPF_EVENTS"),
 		p.feature(Required, "kernel BTF", "finding fields of kernel structures", readable("/sys/kernel/btf/vmlinux"), "a kernel with CONFIG_DEBUG_INFO_BTF"),
 		p.feature(Optional, "atomic operations", "several records in the making on one CPU", p.orLoad(probeAtomics), "Linux 5.12 or later; without them a nested record is counted as lost"),
-		p.feature(Optional, "bpf_loop", "--on-loss=block with a longer wait", p.orLoad(func() error { return features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnLoop) }), "Linux 5.17 or later"),
+		p.feature(Optional, "find_vma", "call stacks (-k)", p.orLoad(haveFindVMA), "Linux 5.17 or later"),
 		p.tracefs(),
 		p.uprobe(),
 		p.feature(Optional, "uprobe_multi", "thousands of user functions at once", p.orLoad(probeUprobeMulti), "Linux 6.6 or later; without it one tracefs event carries them"),

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
@@ -64,6 +66,9 @@ func stackMaps(cpus int) []ebpf.MapSpec {
 func newStacks(maps map[string]*ebpf.Map) *Stacks {
 	return &Stacks{maps: maps, rules: make(map[unwind.KernelRule]uint32), files: make(map[fileKey]uint32)}
 }
+
+// haveFindVMA reports whether programs can ask which file is mapped at an address (Linux 5.17), without which stacks are not walked.
+func haveFindVMA() error { return features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnFindVma) }
 
 // errNoRoom says that the tables are full.
 var errNoRoom = errors.New("the tables for stacks are full")

@@ -155,6 +155,11 @@ func OpenSyscalls(o SyscallOptions) (*Syscalls, error) {
 	if err == nil {
 		return s, nil
 	}
+	if o.StackDepth > 0 {
+		if missing := haveFindVMA(); missing != nil {
+			return nil, fmt.Errorf("call stacks need a kernel that programs can ask for mappings (bpf_find_vma, Linux 5.17): %w", missing)
+		}
+	}
 	has := ability{atomics: probeAtomics() == nil, grow: growsInTracing(), free: !chargesMemlock()}
 	if has == recent {
 		return nil, err

@@ -37,7 +37,7 @@ const (
 	BTF           Feature = "btf"            // the kernel's own types: /sys/kernel/btf/vmlinux
 	Tracefs       Feature = "tracefs"        // mounted, or can be mounted
 	SyscallEvents Feature = "syscall_events" // events/syscalls in tracefs (CONFIG_FTRACE_SYSCALLS)
-	BPFLoop       Feature = "bpf_loop"       // helper bpf_loop (5.17)
+	FindVMA       Feature = "find_vma"       // helper bpf_find_vma (5.17), for walks up user stacks in the kernel
 	Compat32      Feature = "compat32"       // programs of the 32-bit ABI run
 	X32           Feature = "x32"            // the x32 ABI (CONFIG_X86_X32_ABI and not disabled at boot)
 	UserNS        Feature = "user_namespace" // user namespaces can be made
@@ -65,7 +65,7 @@ var probes = map[Feature]func() error{
 		return unsupported(features.HaveMapType(ebpf.RingBuf))
 	},
 	RawTracepoint: func() error { return unsupported(features.HaveProgramType(ebpf.RawTracepoint)) },
-	BPFLoop:       func() error { return unsupported(features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnLoop)) },
+	FindVMA:       func() error { return unsupported(features.HaveProgramHelper(ebpf.RawTracepoint, asm.FnFindVma)) },
 	BTF:           func() error { return exists("/sys/kernel/btf/vmlinux") },
 	Tracefs: func() error {
 		if mountedTracefs() != "" {
