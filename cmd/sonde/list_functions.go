@@ -21,15 +21,17 @@ func listFunctionsCommand() *cobra.Command {
 	var debug []string
 	var pid uint32
 	cmd := &cobra.Command{
-		Use:   "functions {FILE | -p PID} [PATTERN...]",
+		Use:   "functions {FILE | kernel | -p PID} [PATTERN...]",
 		Short: "functions of a program or library; each line is valid for -e",
 		Long: `functions lists the functions of an ELF file, or of a library by its bare name, by address, as
 its symbol tables, its debug file or Go's line table name them. A PATTERN selects by name: exact,
 with the wildcards * ? [a-z], or a regular expression between slashes. C++ and Rust names are
-compared as they are in the source, with and without parameters.`,
+compared as they are in the source, with and without parameters. Those of the kernel are as
+/proc/kallsyms has them; the kernel refuses probes on a few.`,
 		Example: `  sonde list functions libc 'open*'
   sonde list functions ./app '*::fun'
   sonde list functions -p 1234 malloc
+  sonde list functions kernel 'vfs_*'
   sonde list functions -l ./app '/^main\./'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w := bufio.NewWriter(cmd.OutOrStdout())
@@ -40,6 +42,9 @@ compared as they are in the source, with and without parameters.`,
 			}
 			if len(args) == 0 {
 				return usagef("list functions: a FILE, or -p PID, is needed")
+			}
+			if args[0] == "kernel" {
+				return l.kernel(args[1:])
 			}
 			env := &plan.Env{Arch: runtime.GOARCH, DebugDirs: debug, FetchDebug: fetchDebug()}
 			object := args[0]
@@ -105,6 +110,39 @@ func (l *functionLister) file(f *objfile.File, object string, patterns []string)
 			}
 		}
 		listFunctions(l.w, object, found.Funcs, l.long)
+	}
+	return nil
+}
+
+// kernel lists the functions of the running kernel and its modules.
+func (l *functionLister) kernel(patterns []string) error {
+	k, err := symbol.OpenKernel()
+	if err != nil {
+		return err
+	}
+	if len(patterns) == 0 {
+		patterns = []string{"*"}
+	}
+	for _, text := range patterns {
+		p, err := functionPattern(text)
+		if err != nil {
+			return usagef("%v", err)
+		}
+		found, err := k.Find(p)
+		if err != nil {
+			return err
+		}
+		last := ""
+		for _, fn := range found {
+			line := functionExpression("kernel", fn.Name)
+			switch {
+			case l.long:
+				fmt.Fprintf(l.w, "%#x  %s\n    %s\n", fn.Addr, fn.Module, line)
+			case line != last:
+				fmt.Fprintln(l.w, line)
+			}
+			last = line
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sonde-trace/sonde/internal/symbol"
 	"github.com/sonde-trace/sonde/probe"
 )
 
@@ -71,3 +73,18 @@ func TestListFunctionsOfProcess(t *testing.T) {
 		t.Errorf("without a file: status %d, %q", o.code, o.stderr)
 	}
 }
+
+func TestListFunctionsOfKernel(t *testing.T) {
+	o := finish(t, sondeCommand(t, "list", "functions", "kernel", "vfs_rea[d]", "vfs_w*te"), "")
+	if errors.Is(symbolsHidden(), symbol.ErrKallsyms) {
+		t.Skip(symbol.ErrKallsyms)
+	}
+	if o.code != 0 || !strings.Contains(o.stdout, "kernel:vfs_read\n") || !strings.Contains(o.stdout, "kernel:vfs_write\n") || strings.Contains(o.stdout, "vfs_readv") {
+		t.Errorf("status %d, %q, %q", o.code, o.stdout, o.stderr)
+	}
+	if o = finish(t, sondeCommand(t, "list", "functions", "kernel", "vfs_raed"), ""); o.code == 0 || !strings.Contains(o.stderr, "no function vfs_raed; did you mean vfs_read") {
+		t.Errorf("status %d, %q, %q", o.code, o.stdout, o.stderr)
+	}
+}
+
+func symbolsHidden() error { _, err := symbol.OpenKernel(); return err }

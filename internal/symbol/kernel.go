@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/near"
 )
 
 // Kernel is the running kernel's table of symbols, with those of its modules, as /proc/kallsyms gives it. It does not change: make
@@ -93,14 +94,27 @@ type KernelFunc struct {
 }
 
 // Find gives the functions that p selects, by address. Names that the linker and the compiler made up, __pfx_ and __cfi_, are left
-// out.
-func (k *Kernel) Find(p Pattern) (out []KernelFunc) {
+// out. The error is a *NotFoundError.
+func (k *Kernel) Find(p Pattern) (out []KernelFunc, err error) {
 	for _, r := range k.rows {
 		if name := k.name(r); !isKernelMark(name) && p.matches(name) {
 			out = append(out, KernelFunc{name, k.modules[r.module], r.addr})
 		}
 	}
-	return out
+	if len(out) > 0 {
+		return out, nil
+	}
+	e := &NotFoundError{File: "kernel", Pattern: p.String()}
+	if p.kind == exact {
+		e.Near = near.Names(p.text, func(yield func(string) bool) {
+			for _, r := range k.rows {
+				if name := k.name(r); !isKernelMark(name) && !yield(name) {
+					return
+				}
+			}
+		})
+	}
+	return nil, e
 }
 
 func (k *Kernel) name(r kernelRow) string {

@@ -342,7 +342,7 @@ func TestKernel(t *testing.T) {
 	if f := k.Frame(0xffffffffc0000050, true); f.Func != "ext_open" || f.FuncOff != 0x50 {
 		t.Errorf("a return address at the end of a function: %+v", f)
 	}
-	if got := k.Find(Glob("*_*")); len(got) != 4 || got[1].Name != "do_it" || got[2].Module != "[ext4]" {
+	if got, err := k.Find(Glob("*_*")); err != nil || len(got) != 4 || got[1].Name != "do_it" || got[2].Module != "[ext4]" {
 		t.Errorf("functions %+v", got)
 	}
 	if _, err := ReadKernel(strings.NewReader("0000000000000000 T a\n0000000000000000 T b\n")); err != ErrKallsyms {
