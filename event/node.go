@@ -1,5 +1,7 @@
 package event
 
+import "bytes"
+
 // Kind says how a [Node] is to be read and printed.
 type Kind uint8
 
@@ -32,7 +34,9 @@ const (
 	KindChange // two children: what was there at entry and at exit, a => b
 	KindExpr   // Sym is the operator between the children: 0x5<<32, SKF_AD_OFF+4, BPF_LD|BPF_W|BPF_ABS; in front of a single one
 	// Identities.
-	KindFD  // Num is the descriptor (int32); Data, when set, is what it refers to: 3</etc/passwd>
+	// Num is the descriptor (int32); Data, when set, is what it refers to: 3</etc/passwd>. Of a device, which one follows behind a
+	// NUL: "/dev/tty\x00char 5:0"; see SplitFD.
+	KindFD
 	KindPID // Num is the id; Data, when set, is the comm: 12<bash>
 	// Notes, which are not values.
 	KindNote // follows the value it explains: /* 20 vars */; without Sym, Num is the address where memory ended: /* 0x7ffc1000 */
@@ -162,4 +166,10 @@ func (b *Builder) Ptr(addr uint64) {
 		return
 	}
 	b.Add(Node{Kind: KindPtr, Num: addr})
+}
+
+// SplitFD takes the Data of a KindFD apart: the name, and the device ("char 5:0") where it is one.
+func SplitFD(data []byte) (name, device []byte) {
+	name, device, _ = bytes.Cut(data, []byte{0})
+	return name, device
 }

@@ -446,9 +446,13 @@ func (j *JSON) value(t event.Tree, i int) {
 			j.str(`,"name":`)
 			j.text([]byte(n.Sym))
 		}
-		if len(n.Data) > 0 {
+		if name, device := event.SplitFD(n.Data); len(name) > 0 {
 			j.str(`,"path":`)
-			j.data(n.Data, false, 0)
+			j.data(name, false, 0)
+			if len(device) > 0 {
+				j.str(`,"device":`)
+				j.text(device)
+			}
 		}
 		j.b = append(j.b, '}')
 	case event.KindPID:

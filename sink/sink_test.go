@@ -319,3 +319,26 @@ func BenchmarkJSON(b *testing.B) {
 		s.Event(e)
 	}
 }
+
+// TestDescriptorKinds: what a descriptor refers to is shown by what was asked for.
+func TestDescriptorKinds(t *testing.T) {
+	for _, c := range []struct {
+		o          TextOptions
+		data, want string
+	}{
+		{TextOptions{}, "/dev/full\x00char 1:7", "3"},
+		{TextOptions{FDs: true}, "/dev/full\x00char 1:7", "3</dev/full>"},
+		{TextOptions{FDs: true, Devices: true}, "/dev/full\x00char 1:7", "3</dev/full<char 1:7>>"},
+		{TextOptions{Devices: true}, "/dev/full\x00char 1:7", "3</dev/full<char 1:7>>"},
+		{TextOptions{Devices: true}, "/etc/passwd", "3"},
+		{TextOptions{Sockets: true}, "/etc/passwd", "3"},
+		{TextOptions{Sockets: true}, "socket:[17]", "3<socket:[17]>"},
+		{TextOptions{FDs: true}, "/a<b>\x1b", `3</a\74b\76\33>`},
+	} {
+		x := NewText(nil, c.o)
+		x.fd(&event.Node{Kind: event.KindFD, Num: 3, Data: []byte(c.data)})
+		if got := string(x.b); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.o, got, c.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"bytes"
 	"io"
 	"strconv"
 	"time"
@@ -49,6 +50,8 @@ type TextOptions struct {
 	Times      bool
 	TimeDigits int  // of -T; 0 means 6, -1 none
 	FDs        bool // what descriptors refer to, where it was recorded (-y)
+	Devices    bool // and which device, of those that are one (-yy)
+	Sockets    bool // what sockets are, although FDs is not set
 	IP         bool // [00007f…] before the call (-i)
 	Numbers    bool // [  0] before the call (-n)
 	Names      bool // names of arguments (-N)
@@ -788,16 +791,23 @@ func (t *Text) fd(n *event.Node) {
 	default:
 		t.str(n.Sym)
 	}
-	if len(n.Data) == 0 || !t.o.FDs {
+	data, device := event.SplitFD(n.Data)
+	if !t.o.Devices {
+		device = nil
+	}
+	if len(data) == 0 || !t.o.FDs && device == nil && !(t.o.Sockets && bytes.HasPrefix(data, []byte("socket:["))) {
 		return
 	}
-	data, deleted := n.Data, false
+	deleted := false
 	const suffix = " (deleted)" // fs/d_path.c
 	if len(data) > len(suffix) && data[0] == '/' && string(data[len(data)-len(suffix):]) == suffix {
 		data, deleted = data[:len(data)-len(suffix)], true
 	}
 	t.b = append(t.b, '<')
 	t.b = appendEscaped(t.b, data, t.o.Hex, '<', '>')
+	if len(device) > 0 {
+		t.b = append(append(append(t.b, '<'), device...), '>')
+	}
 	t.b = append(t.b, '>')
 	if deleted {
 		t.str("(deleted)")

@@ -39,6 +39,7 @@ type outputFlags struct {
 	hexSpec    string
 	symbols    string
 	fds        int
+	fdKinds    map[string]bool // of --decode-fds; nil: -y and -yy decide
 	fdsSpec    string
 	comms      bool
 	limit      uint64
@@ -114,7 +115,7 @@ func (o *outputFlags) register(fs *pflag.FlagSet) {
 	fs.StringVarP(&o.symbols, "const-print-style", "X", "abbrev", "named numbers: raw, abbrev or verbose")
 	fs.CountVarP(&o.fds, "fd-paths", "y", "what descriptors refer to; -yy in detail")
 	fs.StringVar(&o.fdsSpec, "decode-fds", "", "`SET` of path, socket, dev, pidfd, eventfd, signalfd, all, none")
-	fs.Lookup("decode-fds").NoOptDefVal = "all"
+	fs.Lookup("decode-fds").NoOptDefVal = "path"
 	fs.BoolVarP(&o.comms, "comms", "Y", false, "names beside the ids of tasks (--decode-pids=comm)")
 	fs.CountVarP(&o.quiet, "quiet-messages", "q", "fewer messages; -qq no exits of tasks, -qqq nothing but lines")
 	fs.BoolVarP(&o.successful, "successful-only", "z", false, "only calls that succeed")
@@ -136,13 +137,9 @@ func (o *outputFlags) decodeFDs(value string) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case len(set) == 0:
-		o.fds = 0
-	case len(set) == 1 && set["path"]:
-		o.fds = max(o.fds, 1)
-	default:
-		o.fds = 2
+	o.fdKinds, o.fds = set, 0
+	if len(set) > 0 {
+		o.fds = 1 // they are recorded
 	}
 	return nil
 }
@@ -246,7 +243,10 @@ func (o *outputFlags) resolve() (t sink.TextOptions, err error) {
 			return t, err
 		}
 	}
-	t.FDs = o.fds > 0
+	t.FDs, t.Devices = o.fds > 0, o.fds > 1
+	if o.fdKinds != nil {
+		t.FDs, t.Devices, t.Sockets = o.fdKinds["path"], o.fdKinds["dev"], o.fdKinds["socket"]
+	}
 	t.NoExits = o.quiet >= 2
 	t.NoSuperseded = o.quiet >= 3
 	switch o.colour {

@@ -495,8 +495,12 @@ func fileFilter(paths []string, fds func(int) bool) func(*event.Event) bool {
 		for i := first; i < len(e.Args); i++ {
 			n := &e.Args[i]
 			switch {
-			case n.Kind == event.KindString && n.Attr&event.AttrPath != 0, n.Kind == event.KindFD:
+			case n.Kind == event.KindString && n.Attr&event.AttrPath != 0:
 				if set[string(n.Data)] {
+					return true
+				}
+			case n.Kind == event.KindFD:
+				if name, _ := event.SplitFD(n.Data); set[string(name)] {
 					return true
 				}
 			}

@@ -123,7 +123,7 @@ func describeKernel(files, sockets, stacks bool) (bpfgen.Kernel, error) {
 			{&f.Magic, "super_block", "s_magic"}, {&f.Parent, "dentry", "d_parent"}, {&f.Name, "dentry", "d_name"}, {&f.Hash, "dentry", "d_hash"},
 			{&f.NameLen, "qstr", "len"}, {&f.NameStr, "qstr", "name"}, {&f.Pprev, "hlist_bl_node", "pprev"}, {&f.Mnt, "mount", "mnt"},
 			{&f.MntParent, "mount", "mnt_parent"}, {&f.MntMountpoint, "mount", "mnt_mountpoint"}, {&f.MntRoot, "vfsmount", "mnt_root"},
-			{&f.Pwd, "fs_struct", "pwd"},
+			{&f.Pwd, "fs_struct", "pwd"}, {&f.Mode, "inode", "i_mode"}, {&f.Rdev, "inode", "i_rdev"},
 		}...)
 	}
 	if f := &k.File; sockets {

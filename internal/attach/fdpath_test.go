@@ -82,6 +82,9 @@ func TestDescriptors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if link == "/dev/null" {
+				link += "\x00c\x03\x00\x10\x00" // character device 1:3
+			}
 			want = append(want, link)
 		}
 		enter, _ := call(t, SyscallOptions{FDPaths: true, Calls: []SyscallPlan{{FDs: 1<<len(args) - 1}}}, args...)
@@ -117,17 +120,24 @@ func TestDescriptorsInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(null)
-	mem := []int32{7, int32(null), -1}
+	// The stacks of goroutines move, this does not.
+	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(page)
+	mem := unsafe.Slice((*int32)(unsafe.Pointer(&page[0])), 3)
+	mem[0], mem[1], mem[2] = 7, int32(null), -1
 	plan := SyscallPlan{Enter: []syscalls.Fetch{syscalls.Fixed(0, 12), syscalls.Descriptor(syscalls.Mem(0, 4, 4)), syscalls.Descriptor(syscalls.Mem(0, 8, 4))}}
 	for _, paths := range []bool{true, false} {
 		enter, _ := call(t, SyscallOptions{FDPaths: paths, Calls: []SyscallPlan{plan}}, uintptr(unsafe.Pointer(&mem[0])))
 		var names []string
 		for _, s := range segments(enter) {
 			if s.Flags&wire.SegFD != 0 {
-				names = append(names, fmt.Sprintf("%d %s", int32(s.Addr), s.Data))
+				names = append(names, fmt.Sprintf("%d %q", int32(s.Addr), s.Data))
 			}
 		}
-		want := []string{fmt.Sprintf("%d /dev/null", null)}
+		want := []string{fmt.Sprintf("%d %q", null, "/dev/null\x00c\x03\x00\x10\x00")}
 		if !paths {
 			want = nil
 		}

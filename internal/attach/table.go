@@ -43,19 +43,19 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 		}
 		user := fmt.Sprintf("%s call %d", c.ABI, c.Nr)
 		row := tableRow{call: c, abi: abi, enter: t.plain, exit: -1, retry: -1}
-		fds, retFD := c.FDs, c.RetFD
+		fds, retFD, enter := c.FDs, c.RetFD, c.Enter
 		if !o.FDPaths {
-			fds, retFD = 0, false
+			fds, retFD, enter = 0, false, withoutDescriptors(c.Enter)
 		}
-		if len(c.Enter) > 0 || fds != 0 {
-			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: c.Enter, FDs: fds}, user+", at entry", c.Often)
+		if len(enter) > 0 || fds != 0 {
+			row.enter = t.shape(&bpfgen.Shape{Ptr: ptr, Fetches: enter, FDs: fds}, user+", at entry", c.Often)
 		}
-		if len(c.Exit) > 0 && len(c.Enter) == 0 || len(c.Exit) == 0 && retFD {
+		if len(c.Exit) > 0 && len(enter) == 0 || len(c.Exit) == 0 && retFD {
 			row.exit = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: c.Exit, RetFD: retFD}, user+", at the return", c.Often)
 		}
-		if len(c.Enter) > 0 {
+		if len(enter) > 0 {
 			// The retry takes the memory of the return first: decoders that ask for it find it in the usual place.
-			again := append(append([]syscalls.Fetch(nil), c.Exit...), shift(c.Enter, len(c.Exit))...)
+			again := append(append([]syscalls.Fetch(nil), c.Exit...), shift(enter, len(c.Exit))...)
 			row.retry = t.shape(&bpfgen.Shape{Exit: true, Ptr: ptr, Fetches: again, Again: len(c.Exit), RetFD: retFD}, user+", at the return", c.Often && len(c.Exit) > 0)
 			if len(c.Exit) > 0 {
 				row.exit = row.retry
@@ -65,6 +65,14 @@ func planTable(arch string, o *SyscallOptions) (*table, error) {
 	}
 	t.progs = make([]int, len(t.shapes))
 	return t, nil
+}
+
+// withoutDescriptors leaves out the fetches at the end of a list that would give nothing, so that the generic programs can serve it.
+func withoutDescriptors(list []syscalls.Fetch) []syscalls.Fetch {
+	for len(list) > 0 && list[len(list)-1].Kind == syscalls.FetchDescriptor {
+		list = list[:len(list)-1]
+	}
+	return list
 }
 
 // fewShapes is up to how many shapes all get programs of their own.

@@ -23,9 +23,12 @@ type FileLayout struct {
 	Mnt, MntParent, MntMountpoint int // mount
 	MntRoot                       int // vfsmount
 	Pwd                           int // fs_struct.pwd
+	Rdev                          int // inode.i_rdev
+
+	Mode int // inode.i_mode
 
 	// From a file to its socket.
-	Mode, Private       int // inode.i_mode, file.private_data
+	Private             int // file.private_data
 	Sk                  int // socket.sk
 	Family              int // sock.__sk_common.skc_family
 	SockType, SockProto int // sock.sk_type, sk_protocol
@@ -59,6 +62,7 @@ const (
 	tmpRead   = -136 // 24 bytes, what was just read
 	tmpRoot   = -144 // u64, root of the mount
 	tmpKey    = -152 // u64, the descriptor
+	tmpDevice = -184 // u32 the number of a device, u32 'c' or 'b', 0 when it is none
 )
 
 // area is the offset of the area from the record.
@@ -95,13 +99,14 @@ func (p *shape) descriptor(index int) {
 	l := &p.Kernel.File
 	next, done, walk, cwd, have := p.label("next"), p.label("done"), p.label("walk"), p.label("cwd"), p.label("have")
 	p.room(wire.SegmentHeader+pathArea+64, next)
-	p.emit(asm.Mov.Reg32(r3, r3), store(r7, tmpKey, r3, u64), storeImm(r7, tmpPos, pathArea, u64), storeImm(r7, tmpTail, 0, u64))
+	p.emit(asm.Mov.Reg32(r3, r3), store(r7, tmpKey, r3, u64), storeImm(r7, tmpPos, pathArea, u64), storeImm(r7, tmpTail, 0, u64), storeImm(r7, tmpDevice, 0, u64))
 	p.emit(asm.FnGetCurrentTask.Call(), asm.Mov.Reg(r6, r0), load(r1, r7, tmpKey, u32))
 	p.emit(asm.JEq.Imm32(r1, atFDCWD, cwd))
 	p.openFile(next)
 	p.kernel(r6, l.Path+l.PathDentry, 8, tmpDentry, next)
 	p.kernel(r6, l.Path+l.PathMnt, 8, tmpVfsmnt, next)
 	p.pseudo(r6, have, next)
+	p.device(next)
 	p.emit(asm.Ja.Label(walk))
 	p.bind(cwd)
 	p.kernel(r6, l.Fs, 8, tmpRead, next)
@@ -111,6 +116,7 @@ func (p *shape) descriptor(index int) {
 	p.bind(walk)
 	p.walkPath(have, next)
 	p.bind(have)
+	p.deviceTail()
 	p.emit(load(r6, r7, tmpPos, u64), asm.JGT.Imm(r6, pathArea, next), load(r9, r7, tmpTail, u64), asm.JGT.Imm(r9, 16, next),
 		asm.Add.Imm(r9, pathArea), asm.Sub.Reg(r9, r6), asm.JSLE.Imm(r9, 0, next), asm.JGT.Imm(r9, pathArea+16, next),
 		load(r3, r7, tmpKey, u64))
@@ -188,6 +194,36 @@ func (p *shape) pseudo(file asm.Register, have, fail string) {
 		p.emit(asm.Ja.Label(have))
 	})
 	p.bind(tree)
+}
+
+// device notes the number of the device that the inode at tmpFile stands for, if it is one.
+func (p *shape) device(fail string) {
+	const typeMask, char, block = 0xf000, 0x2000, 0x6000 // S_IFMT, S_IFCHR, S_IFBLK
+	l := &p.Kernel.File
+	chr, blk, plain, read := p.label("char"), p.label("block"), p.label("nodevice"), p.label("rdev")
+	p.emit(load(r6, r7, tmpFile, u64))
+	p.kernel(r6, l.Mode, 2, tmpRead, fail)
+	p.emit(load(r1, r7, tmpRead, u16), asm.And.Imm(r1, typeMask), asm.JEq.Imm(r1, char, chr), asm.JEq.Imm(r1, block, blk), asm.Ja.Label(plain))
+	p.bind(blk)
+	p.emit(storeImm(r7, tmpDevice+4, 'b', u32), asm.Ja.Label(read))
+	p.bind(chr)
+	p.emit(storeImm(r7, tmpDevice+4, 'c', u32))
+	p.bind(read)
+	p.kernel(r6, l.Rdev, 4, tmpDevice, fail)
+	p.bind(plain)
+}
+
+// deviceTail puts what device noted behind the name, as wire.SegFD says.
+func (p *shape) deviceTail() {
+	none := p.label("nodevice")
+	p.emit(load(r1, r7, tmpDevice+4, u32), asm.JEq.Imm(r1, 0, none), load(r2, r7, tmpTail, u64), asm.JGT.Imm(r2, 10, none),
+		asm.Mov.Reg(r4, r7), asm.Add.Reg(r4, r2), asm.Add.Imm(r4, int32(p.area()+pathArea)),
+		storeImm(r4, 0, 0, u8), store(r4, 1, r1, u8), load(r3, r7, tmpDevice, u32))
+	for i := range 4 {
+		p.emit(store(r4, 2+i, r3, u8), asm.RSh.Imm(r3, 8))
+	}
+	p.emit(asm.Add.Imm(r2, wire.FDDeviceSize), store(r7, tmpTail, r2, u64))
+	p.bind(none)
 }
 
 // component puts the name of the entry at tmpDentry in front. It leaves at fail when there is no room.

@@ -90,7 +90,7 @@ const (
 	tmpSize  = -72  // u64, size of the record so far
 	tmpRetry = -160 // u64, written by the dispatcher of returns: some read failed at entry
 	tmpStack = -168 // u64, written by whoever walked the stack: its id, or zero
-	tmpRefs  = -176 // u64 each, downwards: numbers taken from the data of earlier fetches
+	tmpRefs  = -192 // u64 each, downwards: numbers taken from the data of earlier fetches
 	maxRefs  = (scratchRecord+tmpRefs)/8 - 1
 )
 

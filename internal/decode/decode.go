@@ -9,6 +9,8 @@
 package decode
 
 import (
+	"strconv"
+
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/constant"
 	"github.com/sonde-trace/sonde/internal/syscalls"
@@ -249,15 +251,38 @@ func (c *Cx) Buffer(m Moment, addr uint64, size int64) {
 func (c *Cx) FD(v uint64) {
 	n := event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v)))}
 	if int32(v) >= 0 { // what is captured for -100 is the directory that AT_FDCWD stands for
-		n.Data = c.fdPath(v)
+		n.Data = c.fdName(c.fdPath(v))
 	}
 	c.Add(n)
+}
+
+// fdName is what a descriptor refers to as nodes hold it; see [event.KindFD].
+func (c *Cx) fdName(data []byte) []byte {
+	at := len(data) - wire.FDDeviceSize
+	if at <= 0 || data[at] != 0 {
+		return data
+	}
+	var buf [64]byte
+	b := append(buf[:0], 0)
+	switch data[at+1] {
+	case 'c':
+		b = append(b, "char "...)
+	case 'b':
+		b = append(b, "block "...)
+	default:
+		return data[:at]
+	}
+	const minorBits = 20
+	dev := uint64(U32(data, at+2))
+	b = append(strconv.AppendUint(b, dev>>minorBits, 10), ':')
+	b = strconv.AppendUint(b, dev&(1<<minorBits-1), 10)
+	return c.Keep(append(append(make([]byte, 0, at+len(b)), data[:at]...), b...))
 }
 
 // DirFD adds a directory descriptor: AT_FDCWD by name.
 func (c *Cx) DirFD(v uint64) {
 	if int32(v) == -100 {
-		c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Sym: "AT_FDCWD", Data: c.fdPath(v)})
+		c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Sym: "AT_FDCWD", Data: c.fdName(c.fdPath(v))})
 		return
 	}
 	c.FD(v)
@@ -265,7 +290,7 @@ func (c *Cx) DirFD(v uint64) {
 
 // returnedFD adds a descriptor that the call returned: what it refers to now, not what its number meant before.
 func (c *Cx) returnedFD(v uint64) {
-	c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Data: fdPathIn(c.ExitSeg, v)})
+	c.Add(event.Node{Kind: event.KindFD, Num: uint64(int64(int32(v))), Data: c.fdName(fdPathIn(c.ExitSeg, v))})
 }
 
 // fdPath is what v referred to at entry, or, of a descriptor that the call made, what it refers to since.

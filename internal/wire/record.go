@@ -112,8 +112,13 @@ const (
 	SegFault  = 8  // with SegCut: the rest could not be read; a later record of the call may have all of it
 	SegSocket = 16 // not memory: Addr is a descriptor, data is its socket's family, type and protocol (u16 each) and two zero bytes
 	SegStack  = 32 // not memory: Addr is the id of the stack at the event, and there is no data
-	SegFD     = 4  // not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call
+	// SegFD is not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call. For the file of a
+	// device FDDeviceSize bytes follow: a NUL, 'c' or 'b', and the kernel's own dev_t, 32 bits (include/linux/kdev_t.h).
+	SegFD = 4
 )
+
+// FDDeviceSize is the size of what follows the name of a device in a SegFD.
+const FDDeviceSize = 6
 
 // Record is one record's bytes. Its methods assume Valid.
 type Record []byte
