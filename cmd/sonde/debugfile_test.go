@@ -202,3 +202,19 @@ func TestGeneratedCode(t *testing.T) {
 		t.Errorf("work, the code of the compiler and main in this order: %s\n%s", text, o.stderr)
 	}
 }
+
+// TestInlinedFunction: a function without code of its own is watched at its copies.
+func TestInlinedFunction(t *testing.T) {
+	path := compileC(t, "inl", "static inline __attribute__((always_inline)) int twice(int x) {\n\tasm volatile(\"nop\");\n\treturn 2 * x;\n}\n"+
+		"__attribute__((noinline, noipa)) int a(int x) {\n\treturn twice(x) + 1;\n}\n__attribute__((noinline, noipa)) int b(int x) {\n\tif (x == 1)\n\t\treturn twice(x);\n\treturn 0;\n}\n"+
+		"int main(int c, char **v) { return a(c) + b(c) == 0; }\n", "-O1", "-g")
+	o := trace(t, "", "-e", path+":twice", "--", path)
+	if len(o.trace) != 3 || !strings.HasPrefix(o.trace[0], "inl:twice inlined at inl.c:6(") || !strings.HasPrefix(o.trace[1], "inl:twice inlined at inl.c:10(") || !strings.Contains(o.stderr, "its 2 copies") {
+		t.Errorf("%q\n%s", o.trace, o.stderr)
+	}
+	for expr, want := range map[string]string{":twice -> int": "do not return", ":twice(x: int)": "write a place"} {
+		if o := trace(t, "", "-e", path+expr, "--", path); o.code != 2 && o.code != 1 || !strings.Contains(o.stderr, want) {
+			t.Errorf("%s: status %d, %q", expr, o.code, o.stderr)
+		}
+	}
+}

@@ -3,7 +3,9 @@ package plan
 import (
 	"debug/elf"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
@@ -115,6 +117,10 @@ func (p *Plan) points(o *object) error {
 		}
 	}
 	found, err := symbol.Find(o.file, pattern)
+	var none *symbol.NotFoundError
+	if errors.As(err, &none) && len(none.Inlined) > 0 && pt.Offset == 0 {
+		return p.inlined(o, pattern)
+	}
 	if err != nil {
 		return err
 	}
@@ -150,6 +156,35 @@ func (p *Plan) points(o *object) error {
 	if len(p.Points) == 0 {
 		return fmt.Errorf("%s has only names without a size that match; one can be named whole", o.name)
 	}
+	return nil
+}
+
+// inlined takes the places where the compiler put copies of a function that has no code of its own.
+func (p *Plan) inlined(o *object, pattern symbol.Pattern) error {
+	if w := p.Spec.When; w == probe.WhenReturn || w == probe.WhenBoth || p.Spec.Ret != nil {
+		return fmt.Errorf("the compiler put copies of it into other functions: they are entered and do not return")
+	}
+	for i := range p.Spec.Args {
+		if p.Spec.Args[i].Place == nil {
+			return fmt.Errorf("the compiler put copies of it into other functions: where they have %s is not found out; write a place, as @rdi", p.Spec.Args[i].Name)
+		}
+	}
+	sites, err := symbol.Inlined(o.file, pattern)
+	if err != nil {
+		return err
+	}
+	for _, s := range sites {
+		if o.file.InCode(s.Addr) {
+			p.Points = append(p.Points, Point{Name: fmt.Sprintf("%s inlined at %s:%d", s.Name, filepath.Base(s.File), s.Line), Path: o.path, Offset: s.Off})
+		}
+	}
+	if len(p.Points) == 0 {
+		return fmt.Errorf("the compiler put copies of it into other functions, and none of them has code")
+	}
+	spec := *p.Spec
+	spec.When, spec.Typed = probe.WhenEntry, true
+	p.Spec = &spec
+	p.Notes = append(p.Notes, fmt.Sprintf("it has no code of its own: its %d copies in other functions are watched where they begin, without arguments", len(p.Points)))
 	return nil
 }
 
