@@ -3,9 +3,12 @@ package tracer
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/decode"
 	"github.com/sonde-trace/sonde/internal/plan"
 	"github.com/sonde-trace/sonde/internal/wire"
@@ -60,10 +63,12 @@ type assembler struct {
 	queued int // bytes of records in queue
 	free   []*item
 
-	probes *probeTable
-	values plan.Values
-	stacks *stacks // nil: none were asked for
-	breaks breaks
+	probes  *probeTable
+	values  plan.Values
+	regs    []regPlace
+	regList []event.Reg
+	stacks  *stacks // nil: none were asked for
+	breaks  breaks
 	// launching is set until a command that the session starts executes its program: what it does until then is our own code.
 	launching bool
 
@@ -663,14 +668,52 @@ func (a *assembler) name(t event.Tree) {
 	}
 }
 
-// stack adds the stack at the entry of an item to its event.
+// regPlace is a register to show and where it stands in pt_regs.
+type regPlace struct {
+	name string
+	off  int
+}
+
+// chooseRegs says which registers to show.
+func (a *assembler) chooseRegs(arch string, names []string) error {
+	for _, n := range names {
+		if n == "all" {
+			names = bpfgen.RegNames(arch)
+			break
+		}
+	}
+	for _, n := range names {
+		off, ok := bpfgen.RegOffset(arch, n)
+		if !ok {
+			return fmt.Errorf("register %s: %s has none of that name; %s are there", n, arch, strings.Join(bpfgen.RegNames(arch), ", "))
+		}
+		a.regs = append(a.regs, regPlace{n, off})
+	}
+	return nil
+}
+
+// stack adds the stack and the registers at the entry of an item to its event.
 func (a *assembler) stack(e *event.Event, it *item) {
-	if a.stacks == nil || it.launching {
+	if it.launching {
 		return
 	}
 	r := it.enter
 	if len(r) == 0 {
 		r = it.exit
+	}
+	if len(a.regs) > 0 {
+		if raw := r.Regs(); raw != nil {
+			a.regList = a.regList[:0]
+			for _, x := range a.regs {
+				if x.off+8 <= len(raw) {
+					a.regList = append(a.regList, event.Reg{Name: x.name, Value: binary.LittleEndian.Uint64(raw[x.off:])})
+				}
+			}
+			e.Regs = a.regList
+		}
+	}
+	if a.stacks == nil {
+		return
 	}
 	if id := r.StackID(); id != 0 {
 		e.Stack = a.stacks.of(id)

@@ -47,6 +47,9 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 	if r.facts.Stacks {
 		r.asm.stacks = newStacks(&o)
 	}
+	if err := r.asm.chooseRegs(r.facts.Arch, r.facts.Regs); err != nil {
+		return nil, fmt.Errorf("the facts of the recorded session: %w", err)
+	}
 	r.asm.launching = r.facts.Command
 	r.asm.filter, r.asm.whole, r.asm.self, r.asm.follow = o.Filter, o.Whole, r.facts.Self, r.facts.Follow
 	tables.injected(r.facts.Injected)

@@ -125,7 +125,47 @@ func TestStackSyscall(t *testing.T) {
 	if i < 0 || g.ends[i] != "" || len(g.names[i]) < 24 || g.names[i][1] != "bottom" || g.names[i][2] != "rec" || !slices.Contains(g.names[i], "main") {
 		t.Errorf("calls %q, stacks %v %q", g.calls, g.names, g.ends)
 	}
+	// All calls, most of which are served by other programs than a few are.
+	all := stacksOf(t, Options{StackDepth: 512, Select: func(string, uint32, string) bool { return true }}, path, "20")
+	for i, name := range all.calls {
+		if all.ends[i] != "" || len(all.names[i]) < 2 {
+			t.Errorf("%s: %v %q", name, all.names[i], all.ends[i])
+		}
+	}
+	if len(all.calls) < 10 {
+		t.Errorf("stacks of %d calls: %q", len(all.calls), all.calls)
+	}
 	if g.calls[0] != "mmap" || g.ends[0] != "" {
 		t.Errorf("the dynamic linker's first mmap: %v %q", g.names[0], g.ends[0])
+	}
+}
+
+// TestRegs: registers at calls and at probes, where the number of a call and an argument are known to be in them.
+func TestRegs(t *testing.T) {
+	path := kerneltest.Compile(t, "calls", "-O1")
+	var got []string
+	o := Options{Regs: []string{"arg1", "arg2", "pc"}, Probes: []*probe.Spec{function(path, "add", "int", named("a", "int"), named("b", "int"))},
+		Select:  func(_ string, _ uint32, name string) bool { return name == "write" },
+		Command: &Command{Path: path, Argv: []string{path}, Env: os.Environ()}}
+	kerneltest.Require(t, kerneltest.Root, kerneltest.BPF, kerneltest.BTF, kerneltest.FindVMA)
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := sinkFunc(func(e *event.Event) error {
+		if len(e.Regs) == 3 && e.Regs[2].Value != 0 {
+			got = append(got, fmt.Sprint(e.Name, uint32(e.Regs[0].Value), uint32(e.Regs[1].Value)))
+		}
+		return nil
+	})
+	if _, err := s.Run(context.Background(), sink); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 4 || got[0] != "add0 10" || got[2] != "add2 10" || !strings.HasPrefix(got[3], "write1 ") {
+		t.Errorf("%q", got)
+	}
+	o.Regs = []string{"rip4"}
+	if _, err := Open(o); err == nil || !strings.Contains(err.Error(), "rip4") {
+		t.Errorf("a register that does not exist: %v", err)
 	}
 }

@@ -102,6 +102,8 @@ type Options struct {
 	// functions and lines.
 	StackDepth int
 	StackLines bool
+	// Regs are the registers to show at each entry and hit, by name; "all" is all of them.
+	Regs []string
 	// DebugDirs are searched for debug files first.
 	DebugDirs []string
 	// FetchDebug gives the path of the debug file of a build-id that is nowhere here; nil: nobody is asked. It may be called from Open
@@ -175,6 +177,7 @@ type facts struct {
 	Verbose  bool                `json:"verbose"`
 	FDPaths  bool                `json:"fdpaths"`
 	Follow   bool                `json:"follow"` // or all tasks
+	Regs     []string            `json:"regs,omitempty"`
 	Stacks   bool                `json:"stacks,omitempty"`
 	Command  bool                `json:"command"` // it was started, and is not among Tasks
 	Self     uint32              `json:"self"`
@@ -226,10 +229,10 @@ func Open(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{opt: o, notes: notes, probes: newProbeTable(runtime.GOARCH, plans)}
-	s.facts = facts{Probes: plans, Stacks: o.StackDepth > 0, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
+	s.facts = facts{Probes: plans, Stacks: o.StackDepth > 0, Regs: o.Regs, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),
-		StackDepth: o.StackDepth, Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock, Answered: len(o.Inject) > 0,
+		StackDepth: o.StackDepth, Regs: len(o.Regs) > 0, Signals: o.Signals, FDPaths: o.FDPaths, Block: o.OnLoss == LossBlock, Answered: len(o.Inject) > 0,
 		Target: attach.TargetFilter{
 			AllowPids: o.Target.Pids, DenyPids: o.Target.DenyPids, AllowTids: o.Target.Tids, DenyTids: o.Target.DenyTids,
 			AllowUIDs: o.Target.UIDs, DenyUIDs: o.Target.DenyUIDs, AllowComms: o.Target.Comms, DenyComms: o.Target.DenyComms,
@@ -274,6 +277,10 @@ func Open(o Options) (*Session, error) {
 	s.merge = newMerger(s.sys.Main(), s.sys.Side())
 	s.asm = newAssembler(tables, decode.Options{StrLimit: o.StrLimit, Abbrev: !o.Verbose}, nil)
 	s.asm.filter, s.asm.whole, s.asm.self, s.asm.follow = o.Filter, o.Whole, s.facts.Self, o.Follow || ao.Target.AllTasks
+	if err := s.asm.chooseRegs(runtime.GOARCH, o.Regs); err != nil {
+		s.sys.Close()
+		return nil, err
+	}
 	s.asm.probes, s.asm.launching = s.probes, o.Command != nil
 	if o.StackDepth > 0 {
 		s.asm.stacks = newStacks(&o)

@@ -38,6 +38,7 @@ type traceFlags struct {
 	ledger   string
 	stack    int
 	depth    int
+	regs     []string
 	debug    []string
 	out      outputFlags
 }
@@ -97,6 +98,8 @@ func (f *traceFlags) register(cmd *cobra.Command) {
 	fs.StringVar(&f.buffer, "buffer", "", "`SIZE` of the buffer in the kernel, a power of two: 32MiB (8MiB)")
 	fs.StringVar(&f.ledger, "ledger", "run", "account of calls made, shown, filtered and lost at the end: for the run, or for each task")
 	fs.CountVarP(&f.stack, "stack-trace", "k", "print the call stack after each event; -kk with inlined functions and source lines")
+	fs.StringSliceVar(&f.regs, "regs", nil, "print the registers `NAME`,… after each event; all of them without names")
+	fs.Lookup("regs").NoOptDefVal = "all"
 	fs.IntVar(&f.depth, "stack-depth", tracer.DefaultStackDepth, "at most `N` frames of a stack (1 to 512)")
 	fs.Var((*list)(&f.debug), "debuginfo", "look for debug files in `DIR` first; repeatable")
 	fs.StringVar(&f.onLoss, "on-loss", "warn", "what to do when records do not fit: warn, stop, or block (the target waits)")
@@ -414,6 +417,7 @@ func (f *traceFlags) options(args []string) (o tracer.Options, q *qualifiers, er
 	default:
 		return o, nil, usagef("--ledger %s: run or task are possible", f.ledger)
 	}
+	o.Regs = f.regs
 	if f.stack > 0 {
 		if f.depth < 1 || f.depth > 512 {
 			return o, nil, usagef("--stack-depth %d: 1 to 512 frames are possible", f.depth)

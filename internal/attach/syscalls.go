@@ -54,6 +54,7 @@ type SyscallOptions struct {
 	Calls []SyscallPlan
 	// Probes are on other things than calls. Without Calls and Others nothing is attached to calls.
 	Probes []ProbePlan
+	Regs   bool // record the registers at each entry and hit
 	// StackDepth is the most frames to take of the user stack at each entry and hit, up to wire.MaxFrames; 0: no stacks.
 	StackDepth int
 	// Others also records calls (without memory) whose number is in no plan.
@@ -155,9 +156,9 @@ func OpenSyscalls(o SyscallOptions) (*Syscalls, error) {
 	if err == nil {
 		return s, nil
 	}
-	if o.StackDepth > 0 {
+	if o.StackDepth > 0 || o.Regs {
 		if missing := haveFindVMA(); missing != nil {
-			return nil, fmt.Errorf("call stacks need a kernel that programs can ask for mappings (bpf_find_vma, Linux 5.17): %w", missing)
+			return nil, fmt.Errorf("call stacks and registers need a kernel that programs can ask for mappings (bpf_find_vma, Linux 5.17): %w", missing)
 		}
 	}
 	has := ability{atomics: probeAtomics() == nil, grow: growsInTracing(), free: !chargesMemlock()}
@@ -203,7 +204,7 @@ func openSyscalls(o SyscallOptions, has ability) (_ *Syscalls, err error) {
 			s.Close()
 		}
 	}()
-	gen := &bpfgen.Syscalls{Others: o.Others, RingSize: o.RingSize, Block: o.Block, StackDepth: o.StackDepth, Answered: o.Answered, Paths: o.FDPaths, Target: bpfgen.Target{
+	gen := &bpfgen.Syscalls{Others: o.Others, RingSize: o.RingSize, Block: o.Block, StackDepth: o.StackDepth, Regs: o.Regs, Answered: o.Answered, Paths: o.FDPaths, Target: bpfgen.Target{
 		SelfPid: o.SelfPid, Procs: !o.Target.AllTasks, Threads: len(o.Target.AllowTids) > 0,
 		DenyPids: o.Target.DenyPids, DenyTids: o.Target.DenyTids, AllowUIDs: o.Target.AllowUIDs, DenyUIDs: o.Target.DenyUIDs,
 		AllowComms: o.Target.AllowComms, DenyComms: o.Target.DenyComms, AllowCgroups: o.Target.AllowCgroups, DenyCgroups: o.Target.DenyCgroups,

@@ -31,7 +31,7 @@ type tableRow struct {
 // planTable lists the shapes that the calls of o need.
 func planTable(arch string, o *SyscallOptions) (*table, error) {
 	t := &table{arch: arch, opt: o, byText: make(map[string]int), plain: -1}
-	if o.StackDepth > 0 && (len(o.Calls) > 0 || o.Others) {
+	if (o.StackDepth > 0 || o.Regs) && (len(o.Calls) > 0 || o.Others) {
 		// Stacks are added by the programs of shapes.
 		t.plain = t.shape(&bpfgen.Shape{Ptr: 8}, "the stack, at entry", true)
 	}

@@ -32,7 +32,7 @@ const pageSize = 4096
 
 // Need is the size in bytes of the scratch buffer that the shape wants with a string limit.
 func (sh *Shape) Need(strLimit int) int {
-	n := wire.ExitSize + wire.SegmentHeader
+	n := wire.ExitSize + 2*wire.SegmentHeader + 272 + 16
 	for i := range sh.Fetches {
 		n += sh.worst(&sh.Fetches[i], strLimit)
 	}
@@ -128,9 +128,6 @@ func (s *Syscalls) Compile(sh *Shape, strLimit, scratch int) (*Program, error) {
 	for i := range p.refs {
 		p.emit(storeImm(r7, tmpRefs-8*i, 0, u64))
 	}
-	if p.StackDepth > 0 && !sh.Exit {
-		p.stackSegment()
-	}
 	first := p.label("first")
 	for i := range sh.Fetches {
 		if sh.Again > 0 && i == sh.Again {
@@ -183,6 +180,12 @@ func (p *shape) beginSize() {
 		size = wire.ExitSize
 	}
 	p.emit(storeImm(r7, tmpSize, int32(size), u64), storeImm(r7, tmpFail, 0, u64))
+	if p.StackDepth > 0 && !p.sh.Exit {
+		p.stackSegment()
+	}
+	if p.Regs && !p.sh.Exit {
+		p.registersSegment()
+	}
 }
 
 // send sends the record and ends the program.

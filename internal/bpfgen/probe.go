@@ -139,7 +139,7 @@ func RegOffset(arch, name string) (int, bool) {
 // Need is the size in bytes of the scratch buffer that the probe wants.
 func (pr *Probe) Need(strLimit int) int {
 	sh := Shape{Ptr: 8, Fetches: pr.Fetches}
-	n := wire.HeaderSize + 8*wire.MaxSlots + wire.SegmentHeader
+	n := wire.HeaderSize + 8*wire.MaxSlots + 2*wire.SegmentHeader + 272 + 16
 	for i := range pr.Fields {
 		n += wire.SegmentHeader + pr.Fields[i].Len + 16
 	}
@@ -241,6 +241,9 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 	if stacks {
 		p.walk(r7)
 		p.stackSegment()
+	}
+	if s.Regs && (!pr.Return || pr.Alone) {
+		p.registersSegment()
 	}
 	p.say("the rest of the header")
 	p.statistics()

@@ -18,6 +18,8 @@ type Syscalls struct {
 	Block    bool
 	// Paths makes programs tell what descriptors found in memory refer to (FetchDescriptor).
 	Paths bool
+	// Regs adds the registers at entries and hits.
+	Regs bool
 	// StackDepth is the most frames to take of the user stack at entries and hits; 0: no stacks.
 	StackDepth int
 	// Answered makes entries leave a note, by which the program of [Syscalls.Late] knows that it need not make one.

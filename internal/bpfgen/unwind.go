@@ -1,6 +1,9 @@
 package bpfgen
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
 
@@ -249,6 +252,31 @@ func (p *shape) stackSegment() {
 	p.emit(load(r1, r7, tmpStack, u64), asm.JEq.Imm(r1, 0, none), asm.Mov.Reg(r2, r7), asm.Add.Reg(r2, r8),
 		store(r2, 0, r1, u64), storeImm(r2, 8, 0, u32), storeImm(r2, 12, wire.SegStack, u32), asm.Add.Imm(r8, wire.SegmentHeader), store(r7, tmpSize, r8, u64))
 	p.bind(none)
+}
+
+// registersSegment adds the registers to the record. The record's size is at tmpSize. It clobbers r8 and the caller-saved registers.
+func (p *shape) registersSegment() {
+	p.say("copy the registers")
+	none := p.label("noregs")
+	n := regsSize[p.Kernel.Arch]
+	p.emit(asm.FnGetCurrentTaskBtf.Call(), asm.Mov.Reg(r1, r0), asm.FnTaskPtRegs.Call(), store(fp, stTmp, r0, u64))
+	p.room(wire.SegmentHeader+int(n)+16, none)
+	p.emit(asm.Mov.Reg(r1, r7), asm.Add.Reg(r1, r8), storeImm(r1, 0, 0, u64), storeImm(r1, 8, n, u32), storeImm(r1, 12, wire.SegRegs, u32),
+		asm.Add.Imm(r1, wire.SegmentHeader), asm.Mov.Imm(r2, n), load(r3, fp, stTmp, u64), asm.FnProbeReadKernel.Call(), asm.JNE.Imm(r0, 0, none),
+		load(r8, r7, tmpSize, u64), asm.Add.Imm(r8, wire.SegmentHeader+n), store(r7, tmpSize, r8, u64))
+	p.bind(none)
+}
+
+// RegNames are the registers of an architecture in the order in which people read them; RegOffset says where each is.
+func RegNames(arch string) []string {
+	if arch == "amd64" {
+		return strings.Fields("rax rbx rcx rdx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15 rip eflags")
+	}
+	var list []string
+	for i := range 31 {
+		list = append(list, fmt.Sprintf("x%d", i))
+	}
+	return append(list, "sp", "pc", "pstate")
 }
 
 // dwarfRegs are the registers of x86 by DWARF number (psABI, figure 3.36); the frame and stack pointers have fields of their own.

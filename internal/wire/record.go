@@ -111,6 +111,7 @@ const (
 	SegCut    = 2  // the program had more than was copied
 	SegFault  = 8  // with SegCut: the rest could not be read; a later record of the call may have all of it
 	SegSocket = 16 // not memory: Addr is a descriptor, data is its socket's family, type and protocol (u16 each) and two zero bytes
+	SegRegs   = 64 // not the caller's memory: the registers, as the kernel's struct pt_regs has them
 	SegStack  = 32 // not memory: Addr is the id of the stack at the event, and there is no data
 	// SegFD is not memory: Addr is a descriptor (or AT_FDCWD), data is what it refers to at the time of the call. For the file of a
 	// device FDDeviceSize bytes follow: a NUL, 'c' or 'b', and the kernel's own dev_t, 32 bits (include/linux/kdev_t.h).
@@ -207,6 +208,25 @@ func (r Record) Segments() Segments {
 	return Segments(r[EnterSize:])
 }
 
+// Regs are the registers at the event of a record, as the architecture's struct pt_regs has them; nil when they were not taken.
+func (r Record) Regs() []byte {
+	switch r.Kind() {
+	case Hit, Return, SysEnter:
+	default:
+		return nil
+	}
+	for s := r.Segments(); ; {
+		seg, rest, ok := s.Next()
+		if !ok {
+			return nil
+		}
+		if seg.Flags&SegRegs != 0 && seg.Errno == 0 {
+			return seg.Data
+		}
+		s = rest
+	}
+}
+
 // StackID is the id of the stack at the event of a record, 0 for none.
 func (r Record) StackID() uint64 {
 	switch r.Kind() {
@@ -271,7 +291,7 @@ func (s Segments) Find(addr uint64) (data []byte, flags, errno uint16, found boo
 		}
 		s = rest
 		switch {
-		case seg.Flags&(SegFD|SegSocket|SegStack) != 0:
+		case seg.Flags&(SegFD|SegSocket|SegStack|SegRegs) != 0:
 		case seg.Errno != 0:
 			if seg.Addr == addr && !found {
 				errno, found = seg.Errno, true
