@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"debug/dwarf"
 	"fmt"
 	"slices"
 
@@ -21,16 +22,21 @@ func (p *Plan) described(o *object, env *Env, when probe.When) (bool, error) {
 	if o == nil || len(p.Points) != 1 || p.Spec.Point.Match == probe.MatchNumber || p.Spec.Point.Offset != 0 {
 		return false, nil
 	}
-	d, err := o.file.DWARF()
-	if err != nil {
-		return false, nil
-	}
 	addr, ok := o.file.Addr(p.Points[0].Offset)
 	if !ok {
 		return false, nil
 	}
-	types := &ctype.Table{}
-	fn, err := ctype.FindFunc(d, addr, types)
+	units, err := o.units()
+	if err != nil {
+		return false, nil
+	}
+	var types *ctype.Table
+	var fn *ctype.Func
+	err = units.At(addr, func(d *dwarf.Data) (err error) {
+		types = &ctype.Table{}
+		fn, err = ctype.FindFunc(d, addr, types)
+		return err
+	})
 	if err != nil {
 		return false, nil
 	}

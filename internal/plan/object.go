@@ -20,6 +20,17 @@ type object struct {
 	path string // as this process opens it
 	name string // as events call it
 	file *objfile.File
+
+	debug    *symbol.Units
+	debugErr error
+}
+
+// units is the debug data of the file, opened once.
+func (o *object) units() (*symbol.Units, error) {
+	if o.debug == nil && o.debugErr == nil {
+		o.debug, o.debugErr = symbol.OpenUnits(o.file)
+	}
+	return o.debug, o.debugErr
 }
 
 // findObject finds the file that a user calls name: a path, or the name of a library with or without lib, .so and version. Bare

@@ -436,14 +436,9 @@ func (d *debugInfo) packLines(u *unit, t *unitTable) {
 	if !u.stmtList {
 		return
 	}
-	data, err := dwarf.New(d.abbrev.Bytes(), nil, nil, d.info.Bytes()[u.off:u.end], d.line.Bytes(), nil, d.ranges.Bytes(), d.str.Bytes())
+	data, err := d.oneUnit(u)
 	if err != nil {
 		return
-	}
-	for name, m := range map[string]*objfile.Mapped{".debug_line_str": d.lineStr, ".debug_str_offsets": d.strOffsets, ".debug_addr": d.addrs, ".debug_rnglists": d.rnglists} {
-		if m != nil && data.AddSection(name, m.Bytes()) != nil {
-			return
-		}
 	}
 	root, err := data.Reader().Next()
 	if err != nil || root == nil {
