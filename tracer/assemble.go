@@ -46,6 +46,7 @@ type assembler struct {
 	self       uint32                  // the process that records: not part of the trace
 	whole      bool                    // calls are shown when they have returned, never in parts
 	follow     bool                    // the processes that traced ones make are traced too
+	adopt      func(pid uint32)        // a process made with CLONE_PARENT may be our child; nil: nobody waits
 	limit      uint64                  // calls to show; 0: no limit
 	comms      func(pid uint32) string // names of tasks that no record told of; nil: names are not wanted
 
@@ -117,6 +118,9 @@ type item struct {
 	enterBuf    []byte // own copies, kept from use to use
 	exitBuf     []byte
 }
+
+// cloneParent is CLONE_PARENT, linux/sched.h.
+const cloneParent = 0x8000
 
 func newAssembler(t *callTables, opt decode.Options, sink Sink) *assembler {
 	return &assembler{tables: t, opt: opt, sink: sink, tasks: make(map[uint32]*task), procs: make(map[uint32]int), leaders: make(map[uint32]*item)}
@@ -311,6 +315,9 @@ func (a *assembler) life(r wire.Record) {
 	switch r.Kind() {
 	case wire.Fork:
 		tid, tgid := binary.LittleEndian.Uint32(body), binary.LittleEndian.Uint32(body[4:])
+		if a.adopt != nil && binary.LittleEndian.Uint64(body[8:])&cloneParent != 0 && tid == tgid {
+			a.adopt(tid)
+		}
 		if old := a.tasks[tid]; old != nil && old != t {
 			a.end(old, r)
 		}

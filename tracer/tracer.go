@@ -447,6 +447,7 @@ func (s *Session) Run(ctx context.Context, sink Sink) (*Result, error) {
 			s.child = child
 			s.asm.know(child.Pid, child.Pid, "")
 			exited = child.Exited()
+			s.asm.adopt = proc.Reap
 		}
 		if err != nil {
 			return &s.result, err

@@ -24,7 +24,29 @@ func TestMain(m *testing.M) {
 		os.Unsetenv(actAsSonde)
 		main()
 	}
+	if os.Getenv(actAsParent) != "" {
+		os.Exit(orphan())
+	}
 	os.Exit(m.Run())
+}
+
+// actAsParent makes it a program that makes a child of its own parent.
+const actAsParent = "SONDE_TEST_ACT_AS_PARENT"
+
+// orphan starts a process with CLONE_PARENT and tells by its status whether that one is gone after it has ended.
+func orphan() int {
+	cmd := exec.Command("true")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_PARENT}
+	if err := cmd.Start(); err != nil {
+		return 3
+	}
+	for range 500 {
+		if syscall.Kill(cmd.Process.Pid, 0) == syscall.ESRCH {
+			return 0
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return 1
 }
 
 // sondeCommand prepares a run of sonde, which is killed when it takes far too long.

@@ -590,3 +590,14 @@ func TestInject(t *testing.T) {
 		t.Errorf("mkdir: status %d, %q", o.code, o.trace)
 	}
 }
+
+// TestAdopted: a process that the command makes as a child of ours does not stay as a zombie.
+func TestAdopted(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := trace(t, "", "-E", actAsParent+"=1", "-e", "trace=none", "--", self); o.code != 0 {
+		t.Errorf("the child of the command's parent is still there: status %d, %s", o.code, o.stderr)
+	}
+}

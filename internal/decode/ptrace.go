@@ -252,9 +252,13 @@ func (c *Cx) syscallInfo(m Moment, addr, size uint64) {
 		}
 		c.Field(name).Struct()
 		c.Field("nr")
-		c.callName(uint32(f.num(8)), arch)
-		if n >= 80 {
-			f.array("args", 8, 6, hexNumber)
+		if nr := f.num(8); nr>>32 != 0 {
+			c.Uint(nr)
+		} else {
+			c.callName(uint32(nr), arch)
+		}
+		if n >= 40 {
+			f.array("args", 8, int(min(6, (n-32)/8)), hexNumber)
 			if op == seccomp && n >= 84 {
 				f.u4("ret_data")
 			}

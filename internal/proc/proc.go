@@ -208,6 +208,18 @@ func onThreadOfItsOwn(f func()) {
 	<-done
 }
 
+// Reap waits for a process in the background, if it is a child of ours, and forgets it. The command's children become ours when
+// it makes them with CLONE_PARENT; without a wait they would stay as zombies.
+func Reap(pid uint32) {
+	go func() {
+		for {
+			if _, err := unix.Wait4(int(pid), nil, 0, nil); err != unix.EINTR {
+				return
+			}
+		}
+	}()
+}
+
 // Exited delivers once, when the command has ended and was waited for.
 func (c *Child) Exited() <-chan Exit { return c.exit }
 
