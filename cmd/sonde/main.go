@@ -124,6 +124,6 @@ recompiling them, by eBPF programs that it generates itself.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(loadCommand(), traceCommand(), whyCommand(), recordCommand(), replayCommand(), listCommand(), doctorCommand(), explainCommand(), manCommand())
+	root.AddCommand(elfCommand(), loadCommand(), traceCommand(), whyCommand(), recordCommand(), replayCommand(), listCommand(), doctorCommand(), explainCommand(), manCommand())
 	return root
 }
