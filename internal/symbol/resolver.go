@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sonde-trace/sonde/event"
 	"github.com/sonde-trace/sonde/internal/objfile"
 )
@@ -30,7 +32,7 @@ type Options struct {
 
 const (
 	defaultMaxBytes = 64 << 20
-	maxModules      = 2048 // open files that are kept
+	maxModules      = 2048 // files that are kept open; at most a quarter of those we may have, as debug files come on top
 )
 
 // Resolver names code. It keeps modules by the identity of their file and the names that it found, within bounds. It is
@@ -40,6 +42,7 @@ type Resolver struct {
 
 	mu         sync.Mutex
 	modules    map[moduleKey]*Module
+	most       int // of modules
 	tick       uint64
 	moduleSize int
 	young, old map[place][]event.Frame // two generations of names: when the young one is full it becomes the old one
@@ -68,7 +71,12 @@ func New(o Options) *Resolver {
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = defaultMaxBytes
 	}
-	return &Resolver{opt: o, modules: map[moduleKey]*Module{}, young: map[place][]event.Frame{},
+	most := maxModules
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		most = int(min(maxModules, max(16, limit.Cur/4)))
+	}
+	return &Resolver{opt: o, most: most, modules: map[moduleKey]*Module{}, young: map[place][]event.Frame{},
 		mapped: map[mappingKey]mappedModule{}, jits: map[jitKey]*jit{}}
 }
 
@@ -134,7 +142,7 @@ func (r *Resolver) keep(f *objfile.File, name string, base uint64) *Module {
 	f.Path = name // what errors call it
 	m := &Module{Name: name, File: f, Base: base, used: r.tick}
 	if f.ID != (objfile.ID{}) {
-		for len(r.modules) >= maxModules || r.moduleSize > r.opt.MaxBytes/2 && len(r.modules) > 0 {
+		for len(r.modules) >= r.most || r.moduleSize > r.opt.MaxBytes/2 && len(r.modules) > 0 {
 			r.drop()
 		}
 		r.modules[key] = m
