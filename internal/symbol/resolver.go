@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -60,8 +61,9 @@ type moduleKey struct {
 	base uint64
 }
 
+// place holds no module: a name that is kept keeps no file open.
 type place struct {
-	m    *Module
+	id   uint64 // of the module
 	pc   uint64
 	call bool
 }
@@ -86,6 +88,7 @@ type Module struct {
 	File *objfile.File // nil for none
 	Base uint64        // where the ELF file begins in the file that is mapped: not 0 within an archive
 
+	id   uint64 // one for each module of a Resolver
 	used uint64
 	size int
 
@@ -161,6 +164,7 @@ func (r *Resolver) drop() {
 	}
 	r.moduleSize -= m.size
 	delete(r.modules, oldest)
+	maps.DeleteFunc(r.mapped, func(_ mappingKey, x mappedModule) bool { return x.m == m })
 }
 
 // VDSO is the module of the vdso, which is the same for every process of our architecture.
@@ -205,9 +209,12 @@ func openVDSO() (*Module, error) {
 // name is still one frame. call says that f is a return address, which stands behind the call that is to be named.
 func (r *Resolver) Frames(dst []event.Frame, m *Module, f event.Frame, call bool) []event.Frame {
 	f.Module = m.Name
-	key := place{m, f.Offset, call}
 	r.mu.Lock()
 	r.tick++
+	if m.id == 0 {
+		m.id = r.tick
+	}
+	key := place{m.id, f.Offset, call}
 	m.used = r.tick
 	got, ok := r.young[key]
 	if !ok {
