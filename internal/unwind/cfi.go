@@ -132,9 +132,16 @@ func NewParser(a Arch) *Parser {
 	return p
 }
 
+// maxRules bounds the different rules of a file. The largest libraries have about a thousand.
+const maxRules = 1 << 14
+
 func (p *Parser) intern(r Rule) uint32 {
 	id, ok := p.index[r]
 	if !ok {
+		if len(p.Rules) == maxRules {
+			p.Unsupported++
+			return 0
+		}
 		id = uint32(len(p.Rules))
 		p.Rules = append(p.Rules, r)
 		p.index[r] = id
@@ -243,97 +250,98 @@ func (r *rd) ptr(enc uint8, addr, dataRel uint64) (uint64, error) {
 	return v, nil
 }
 
-// ParseFDEs lists the FDEs of a section (unsorted). Bad entries are skipped.
+// ParseFDEs lists the FDEs of a section (unsorted). Bad entries are skipped. An FDE may stand before its CIE, so that CIEs are read
+// first: each once, whatever refers to it.
 func (p *Parser) ParseFDEs(s Section, out []FDE) ([]FDE, error) {
-	cies := map[int]*cie{}
-	r := rd{b: s.Data}
-	for r.pos+4 <= len(r.b) {
-		start := r.pos
-		ln := uint64(r.u32())
-		is64 := false
-		if ln == 0 {
-			if s.Debug {
-				continue
-			}
-			// terminator; linkers may leave several in the middle (crtend.o first)
-			continue
+	cies := map[uint64]*cie{}
+	err := entries(s, func(e entry) {
+		if !e.isCIE {
+			return
 		}
-		if ln == 0xffffffff {
-			ln = r.u64()
-			is64 = true
+		if c, err := p.parseCIE(e.body, s.Addr+uint64(e.bodyAt), s.DataRel); err == nil {
+			cies[uint64(e.start)] = c
 		}
-		idpos := r.pos
-		end := idpos + int(ln)
-		if ln > uint64(len(r.b)-idpos) {
-			return out, fmt.Errorf("entry at %#x overruns section", start)
+	})
+	entries(s, func(e entry) {
+		if e.isCIE {
+			return
 		}
-		var id uint64
-		if is64 && s.Debug {
-			id = r.u64()
-		} else {
-			id = uint64(r.u32())
-			if s.Debug && id == 0xffffffff {
-				id = ^uint64(0)
-			}
+		c := cies[e.cie]
+		f := rd{b: e.body}
+		if c == nil {
+			p.Unsupported++
+			return
 		}
-		isCIE := !s.Debug && id == 0 || s.Debug && id == ^uint64(0)
-		if isCIE {
-			if c, err := p.parseCIE(r.b[:end], min(r.pos, end), s); err == nil {
-				cies[start] = c
-			}
-			r.pos = end
-			continue
-		}
-		ciepos := idpos - int(id)
-		if s.Debug {
-			ciepos = int(min(id, uint64(len(r.b))))
-		}
-		c := cies[ciepos]
-		if c == nil { // forward reference
-			if ciepos >= 0 && ciepos+8 < len(r.b) {
-				cl := int(binary.LittleEndian.Uint32(r.b[ciepos:]))
-				if cl >= 4 && cl <= len(r.b)-ciepos-4 {
-					if cc, err := p.parseCIE(r.b[:ciepos+4+cl], ciepos+8, s); err == nil {
-						c = cc
-						cies[ciepos] = c
-					}
-				}
-			}
-			if c == nil {
-				p.Unsupported++
-				r.pos = end
-				continue
-			}
-		}
-		f := rd{b: r.b[:end], pos: min(r.pos, end)}
-		st, err := f.ptr(c.enc, s.Addr, s.DataRel)
+		st, err := f.ptr(c.enc, s.Addr+uint64(e.bodyAt), s.DataRel)
 		if err != nil {
 			p.Unsupported++
-			r.pos = end
-			continue
+			return
 		}
 		n, err := f.ptr(c.enc&0x0f, 0, 0)
 		if err == nil && c.hasAug {
-			f.n(int(min(f.uleb(), uint64(len(r.b)))))
+			f.n(int(min(f.uleb(), uint64(len(f.b))+1)))
 		}
-		if err != nil || f.bad {
+		if err != nil || f.bad || st+n < st {
 			p.Unsupported++
-			r.pos = end
-			continue
+			return
 		}
 		if st != 0 && n != 0 {
-			out = append(out, FDE{Start: st, Len: n, cie: c, code: f.b[f.pos:end]})
+			out = append(out, FDE{Start: st, Len: n, cie: c, code: f.b[f.pos:]})
 		}
-		r.pos = end
-	}
-	return out, nil
+	})
+	return out, err
 }
 
-func (p *Parser) parseCIE(b []byte, pos int, s Section) (*cie, error) {
-	r := rd{b: b, pos: pos}
-	if pos > len(b) {
-		return nil, errors.New("an entry that is too short")
+// entry is a CIE or an FDE: where it starts in the section, what follows its identifier, and for an FDE where its CIE starts.
+type entry struct {
+	start, bodyAt int
+	body          []byte
+	isCIE         bool
+	cie           uint64
+}
+
+// entries calls do for each entry of a section, up to one that is longer than the section.
+func entries(s Section, do func(entry)) error {
+	r := rd{b: s.Data}
+	for r.pos+4 <= len(r.b) {
+		e := entry{start: r.pos}
+		ln := uint64(r.u32())
+		if ln == 0 {
+			continue // a terminator; linkers leave several in the middle (crtend.o first)
+		}
+		is64 := ln == 0xffffffff
+		if is64 {
+			ln = r.u64()
+		}
+		idpos := r.pos
+		if r.bad || ln > uint64(len(r.b)-idpos) {
+			return fmt.Errorf("the entry at %#x is longer than its section", e.start)
+		}
+		end := idpos + int(ln)
+		var id uint64
+		if is64 && s.Debug {
+			id = r.u64()
+		} else if id = uint64(r.u32()); s.Debug && id == 0xffffffff {
+			id = ^uint64(0)
+		}
+		if r.bad || r.pos > end {
+			r.pos, r.bad = end, false
+			continue
+		}
+		e.bodyAt, e.body = r.pos, r.b[r.pos:end]
+		e.isCIE = !s.Debug && id == 0 || s.Debug && id == ^uint64(0)
+		if e.cie = id; !s.Debug {
+			e.cie = uint64(idpos) - id
+		}
+		do(e)
+		r.pos = end
 	}
+	return nil
+}
+
+// parseCIE reads what follows the identifier of a CIE, and is at addr.
+func (p *Parser) parseCIE(b []byte, addr, dataRel uint64) (*cie, error) {
+	r := rd{b: b}
 	c := &cie{}
 	ver := r.u8()
 	if ver != 1 && ver != 3 && ver != 4 {
@@ -348,7 +356,9 @@ func (p *Parser) parseCIE(b []byte, pos int, s Section) (*cie, error) {
 	if ver == 4 {
 		r.n(2)
 	}
-	c.codeAlign = r.uleb()
+	if c.codeAlign = r.uleb(); c.codeAlign > maxCodeAlign {
+		return nil, fmt.Errorf("code in units of %d bytes", c.codeAlign)
+	}
 	c.dataAlign = r.sleb()
 	if ver == 1 {
 		c.raReg = uint64(r.u8())
@@ -370,7 +380,7 @@ func (p *Parser) parseCIE(b []byte, pos int, s Section) (*cie, error) {
 				c.enc = r.u8()
 			case 'P':
 				e := r.u8()
-				if _, err := r.ptr(e&0x7f, s.Addr, s.DataRel); err != nil {
+				if _, err := r.ptr(e&0x7f, addr, dataRel); err != nil {
 					return nil, err
 				}
 			case 'S':
@@ -396,6 +406,9 @@ func (p *Parser) parseCIE(b []byte, pos int, s Section) (*cie, error) {
 	c.initRule = vm.cur
 	return c, nil
 }
+
+// maxCodeAlign bounds the unit in which code advances: an instruction has 1 byte or more on x86, 4 on arm64.
+const maxCodeAlign = 16
 
 type vmState struct {
 	p     *Parser
@@ -488,14 +501,22 @@ func (v *vmState) run(code []byte, loc uint64, emit func(loc uint64, r *Rule)) e
 	}
 	r := rd{b: code}
 	c := v.c
+	advance := func(n uint64) error {
+		emit(loc, &v.cur)
+		if loc+n*c.codeAlign < loc {
+			return errors.New("code behind the end of memory")
+		}
+		loc += n * c.codeAlign
+		return nil
+	}
 	for r.pos < len(code) {
 		op := r.u8()
-		var adv uint64
+		var err error
 		switch op & 0xc0 {
 		case 0x40:
-			adv = uint64(op&0x3f) * c.codeAlign
-			emit(loc, &v.cur)
-			loc += adv
+			if err := advance(uint64(op & 0x3f)); err != nil {
+				return err
+			}
 			continue
 		case 0x80:
 			v.set(uint64(op&0x3f), ROffset, 0, int64(r.uleb())*c.dataAlign)
@@ -507,21 +528,19 @@ func (v *vmState) run(code []byte, loc uint64, emit func(loc uint64, r *Rule)) e
 		switch op {
 		case 0x00:
 		case 0x01:
-			n, err := r.ptr(c.enc, 0, 0)
-			if err != nil {
-				return err
+			// Relative encodings are of no compiler.
+			n, e := r.ptr(c.enc, 0, 0)
+			if e != nil || c.enc&0x70 != 0 || n < loc {
+				return errors.New("DW_CFA_set_loc of a form that is not known")
 			}
 			emit(loc, &v.cur)
-			loc = n // only right for absolute encodings; not seen in practice
+			loc = n
 		case 0x02:
-			emit(loc, &v.cur)
-			loc += uint64(r.u8()) * c.codeAlign
+			err = advance(uint64(r.u8()))
 		case 0x03:
-			emit(loc, &v.cur)
-			loc += uint64(r.u16()) * c.codeAlign
+			err = advance(uint64(r.u16()))
 		case 0x04:
-			emit(loc, &v.cur)
-			loc += uint64(r.u32()) * c.codeAlign
+			err = advance(uint64(r.u32()))
 		case 0x05:
 			n := r.uleb()
 			v.set(n, ROffset, 0, int64(r.uleb())*c.dataAlign)
@@ -593,6 +612,9 @@ func (v *vmState) run(code []byte, loc uint64, emit func(loc uint64, r *Rule)) e
 		default:
 			return fmt.Errorf("CFA opcode %#x", op)
 		}
+		if err != nil {
+			return err
+		}
 		if r.bad {
 			return errors.New("truncated CFA code")
 		}
@@ -632,15 +654,20 @@ func (p *Parser) Compile(fdes []FDE, sig func(pc uint64) bool) []Row {
 	}
 	for i := range fdes {
 		f := &fdes[i]
-		if f.Start < prevEnd { // overlapping duplicate (folded function, .eh_frame+.debug_frame)
-			if f.Start+f.Len <= prevEnd {
-				continue
-			}
+		if f.Start+f.Len <= prevEnd || f.Start+f.Len < f.Start { // folded functions, .eh_frame beside .debug_frame
+			continue
 		}
 		if prevEnd != 0 && f.Start > prevEnd+MinGap {
 			add(prevEnd, 0)
 		}
-		p.rowsOf(f, sig, add)
+		// Where two descriptions overlap the first holds, so that rows stay in order.
+		floor, have := max(f.Start, prevEnd), len(rows)
+		err := p.rowsOf(f, sig, func(pc uint64, id uint32) { add(max(pc, floor), id) })
+		if err != nil {
+			p.Unsupported++
+			rows = rows[:have]
+			add(floor, 0)
+		}
 		prevEnd = f.Start + f.Len
 	}
 	if prevEnd != 0 {
@@ -649,15 +676,15 @@ func (p *Parser) Compile(fdes []FDE, sig func(pc uint64) bool) []Row {
 	return rows
 }
 
-func (p *Parser) rowsOf(f *FDE, sig func(pc uint64) bool, add func(uint64, uint32)) {
+func (p *Parser) rowsOf(f *FDE, sig func(pc uint64) bool, add func(uint64, uint32)) error {
 	if f.cie.signal || sig != nil && f.Len >= 8 && f.Len <= 16 && sig(f.Start) {
 		// The FDE may start one byte early so that pc-1 finds it.
 		add(f.Start, p.intern(Rule{CFAKind: CFASig}))
-		return
+		return nil
 	}
 	vm := vmState{p: p, c: f.cie, cur: f.cie.initRule}
 	end := f.Start + f.Len
-	err := vm.run(f.code, f.Start, func(loc uint64, r *Rule) {
+	return vm.run(f.code, f.Start, func(loc uint64, r *Rule) {
 		if loc >= end {
 			return
 		}
@@ -667,10 +694,6 @@ func (p *Parser) rowsOf(f *FDE, sig func(pc uint64) bool, add func(uint64, uint3
 		}
 		add(loc, p.intern(*r))
 	})
-	if err != nil {
-		p.Unsupported++
-		add(f.Start, 0)
-	}
 }
 
 // normal canonicalises a rule.

@@ -35,7 +35,7 @@ func (p *Parser) goRows(f *objfile.File) (rows []Row, lo, hi uint64) {
 	word := func(i int) uint64 { return le.Uint64(d[8+8*i:]) }
 	size := uint64(len(d))
 	nfunc, text, pctab, funcs := word(0), word(2), word(6), word(7)
-	if pctab >= size || funcs >= size || nfunc >= (size-funcs)/8 {
+	if quantum != 1 && quantum != 4 || pctab >= size || funcs >= size || nfunc >= (size-funcs)/8 {
 		return nil, 0, 0
 	}
 	if text == 0 {
@@ -54,8 +54,11 @@ func (p *Parser) goRows(f *objfile.File) (rows []Row, lo, hi uint64) {
 		start := text + uint64(le.Uint32(table[8*i:]))
 		end = text + uint64(le.Uint32(table[8*i+8:]))
 		at := uint64(le.Uint32(table[8*i+4:]))
-		if at+44 > uint64(len(table)) || end < start || !f.InCode(start) {
+		if at+44 > uint64(len(table)) || end < start || !f.InCode(start) || !f.InCode(max(end, 1)-1) {
 			return nil, 0, 0
+		}
+		if start == end {
+			continue
 		}
 		fn := table[at:]
 		flag, pcsp := fn[41], le.Uint32(fn[16:])
@@ -82,8 +85,12 @@ func (p *Parser) goRows(f *objfile.File) (rows []Row, lo, hi uint64) {
 			}
 			val += int64(u>>1) ^ -int64(u&1)
 			add(pc, p.goRule(val))
-			pc += r.uleb() * quantum
-			if r.bad || pc >= end {
+			// Each step covers code, so that functions which share a column cost no more than their code.
+			n := r.uleb()
+			if r.bad || n == 0 || n > (end-pc)/quantum {
+				break
+			}
+			if pc += n * quantum; pc >= end {
 				break
 			}
 		}

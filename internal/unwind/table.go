@@ -23,6 +23,9 @@ type Table struct {
 // ErrMachine says that a file is for another machine than walks are made for.
 var ErrMachine = errors.New("neither for amd64 nor for arm64")
 
+// maxSegments is how many program headers fit into the 64 KiB of them that execve(2) takes (fs/binfmt_elf.c, load_elf_phdrs).
+const maxSegments = 65536 / 56
+
 // Build makes the table of a file. A file without any description gives a table without rows.
 func Build(f *objfile.File) (*Table, error) {
 	var arch Arch
@@ -33,6 +36,9 @@ func Build(f *objfile.File) (*Table, error) {
 		arch = ARM64
 	default:
 		return nil, fmt.Errorf("%s: %s: %w", f.Path, f.ELF.Machine, ErrMachine)
+	}
+	if len(f.ELF.Progs) > maxSegments {
+		return nil, fmt.Errorf("%s: %d program headers, more than the kernel loads", f.Path, len(f.ELF.Progs))
 	}
 	p := NewParser(arch)
 	var fdes []FDE
@@ -69,7 +75,7 @@ func sections(f *objfile.File) (list []Section) {
 }
 
 // byHeader finds .eh_frame in files without section headers, by the segment that leads to it.
-func byHeader(f *objfile.File) (list []Section) {
+func byHeader(f *objfile.File) []Section {
 	for _, p := range f.ELF.Progs {
 		if p.Type != elf.PT_GNU_EH_FRAME || p.Filesz < 12 || p.Filesz > 1<<28 {
 			continue
@@ -87,12 +93,12 @@ func byHeader(f *objfile.File) (list []Section) {
 			if l.Type == elf.PT_LOAD && at >= l.Vaddr && at-l.Vaddr < l.Filesz && l.Filesz <= uint64(f.Size) {
 				b := make([]byte, l.Vaddr+l.Filesz-at)
 				if _, err := l.ReadAt(b, int64(at-l.Vaddr)); err == nil {
-					list = append(list, Section{Data: b, Addr: at, DataRel: p.Vaddr})
+					return []Section{{Data: b, Addr: at, DataRel: p.Vaddr}}
 				}
 			}
 		}
 	}
-	return list
+	return nil
 }
 
 // code is the first executable segment of a file, where the code that ends signal handlers is looked for.
@@ -128,6 +134,9 @@ func (c *code) isSignal(a Arch, pc uint64) bool {
 	return pc >= c.addr && o+uint64(len(w)) <= uint64(len(c.text)) && bytes.Equal(c.text[o:o+uint64(len(w))], w)
 }
 
+// maxSignals bounds how often signal return code is looked at in a file: the vdso and C libraries have it once or twice.
+const maxSignals = 64
+
 // signals adds descriptions of signal return code that has none: in the vdso of arm64, and in musl. They begin early, so that the
 // address before the return address is in them too.
 func (c *code) signals(a Arch, fdes []FDE) []FDE {
@@ -136,19 +145,20 @@ func (c *code) signals(a Arch, fdes []FDE) []FDE {
 		back = 4
 	}
 	have := len(fdes)
-	for o := 0; ; {
+	for o, n := 0, 0; n < maxSignals; n++ {
 		i := bytes.Index(c.text[o:], w)
 		if i < 0 {
-			return fdes
+			break
 		}
 		o += i
 		at := c.addr + uint64(o)
 		o += len(w)
-		if a == ARM64 && at&3 != 0 || slices.ContainsFunc(fdes[:have], func(f FDE) bool { return at-f.Start < f.Len }) {
+		if a == ARM64 && at&3 != 0 || at < back || slices.ContainsFunc(fdes[:have], func(f FDE) bool { return at-f.Start < f.Len }) {
 			continue
 		}
 		fdes = append(fdes, FDE{Start: at - back, Len: uint64(len(w)) + back, cie: &cie{signal: true}})
 	}
+	return fdes
 }
 
 // Lookup returns the rule for an address.
