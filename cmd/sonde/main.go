@@ -124,6 +124,7 @@ recompiling them, by eBPF programs that it generates itself.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(elfCommand(), loadCommand(), traceCommand(), whyCommand(), recordCommand(), replayCommand(), listCommand(), doctorCommand(), explainCommand(), manCommand())
+	root.AddCommand(elfCommand(), loadCommand(), traceCommand(), whyCommand(), recordCommand(), replayCommand(), listCommand(), doctorCommand(), explainCommand(), serveCommand(),
+		ctlCommand(), manCommand())
 	return root
 }
