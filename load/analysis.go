@@ -42,6 +42,9 @@ type Analysis struct {
 	Calls   int        `json:"calls"` // system calls from execve to main
 	Failed  int        `json:"failed_opens"`
 
+	Runs   int      `json:"runs,omitempty"`   // of how many this is the one in the middle
+	Spread []Spread `json:"spread,omitempty"` // over the runs
+
 	Bindings  []BindingView `json:"bindings,omitempty"`
 	Diagnosis *Diagnosis    `json:"diagnosis,omitempty"`
 	Notes     []string      `json:"notes,omitempty"`

@@ -23,6 +23,8 @@ import (
 type loadFlags struct {
 	bindings, maps, tries, asJSON bool
 	html, file                    string
+	runs                          int
+	compare                       bool
 }
 
 func loadCommand() *cobra.Command {
@@ -38,7 +40,12 @@ The summary goes to stderr, so that the command's own output stays as it is. The
 one run with probes on it: compare several.`,
 		Example: "  sonde load -- ls\n  sonde load --bindings -- ./app\n  sonde load --html app.html -- ./app",
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.compare {
+				return compareLoads(cmd.OutOrStdout(), args)
+			}
+			return f.run(cmd, args)
+		},
 	}
 	fl := cmd.Flags()
 	fl.BoolVar(&f.bindings, "bindings", false, "which object each symbol is bound to; interposition is marked")
@@ -47,8 +54,32 @@ one run with probes on it: compare several.`,
 	fl.BoolVar(&f.asJSON, "json", false, "all of it as JSON, on stderr or in the file of -o")
 	fl.StringVarP(&f.file, "output", "o", "", "write to `FILE`")
 	fl.StringVar(&f.html, "html", "", "also write a page to `FILE`, complete in itself")
+	fl.IntVar(&f.runs, "runs", 1, "run the command `N` times; the one in the middle is shown, with the spread of the times")
+	fl.BoolVar(&f.compare, "compare", false, "say in what two analyses that were written with --json -o differ: sonde load --compare A B")
 	fl.SetInterspersed(false)
 	return cmd
+}
+
+// compareLoads says in what two analyses differ, the first point at which they part first.
+func compareLoads(w io.Writer, files []string) error {
+	if len(files) != 2 {
+		return usagef("--compare needs two files, as sonde load --json -o FILE writes them")
+	}
+	var list [2]load.Analysis
+	for i, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(b, &list[i]); err != nil || list[i].Schema != "sonde-load/1" {
+			return fmt.Errorf("%s: not an analysis of sonde load --json", name)
+		}
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, d := range load.Compare(&list[0], &list[1]) {
+		fmt.Fprintf(t, "%s\t%s\t%s\n", clean(d.What), clean(d.A), clean(d.B))
+	}
+	return t.Flush()
 }
 
 func (f *loadFlags) run(cmd *cobra.Command, args []string) error {
@@ -73,8 +104,18 @@ func (f *loadFlags) run(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		if a, err = load.Run(ctx, &proc.Command{Path: path, Argv: args, Env: env, User: user}, load.Options{Bindings: f.bindings}); err != nil {
-			return err
+		var runs []*load.Analysis
+		for range max(f.runs, 1) {
+			if a, err = load.Run(ctx, &proc.Command{Path: path, Argv: args, Env: env, User: user}, load.Options{Bindings: f.bindings}); err != nil {
+				return err
+			}
+			runs = append(runs, a)
+			if a.Diagnosis != nil || ctx.Err() != nil {
+				break
+			}
+		}
+		if len(runs) > 1 && a.Diagnosis == nil {
+			a = load.Middle(runs)
 		}
 	}
 	if f.html != "" {
@@ -145,6 +186,14 @@ func (f *loadFlags) print(w io.Writer, a *load.Analysis) {
 		fmt.Fprintf(t, "  %s\t%d %%\t  %s\t\n", ms(took), took*100/max(total, 1), p.Name)
 	}
 	t.Flush()
+	if len(a.Spread) > 0 {
+		fmt.Fprintf(w, "\nover %d runs: least, median, most\n", a.Runs)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		for _, s := range a.Spread {
+			fmt.Fprintf(t, "  %s\t%s\t%s\t  %s\t\n", ms(s.Min), ms(s.Median), ms(s.Max), s.Name)
+		}
+		t.Flush()
+	}
 	if slow := a.Slowest(); len(slow) > 0 {
 		fmt.Fprintln(w, "\nconstructors, the slowest first")
 		const most = 10

@@ -186,7 +186,7 @@ func (i *Info) readAt(f *objfile.File, what string, off, size, most uint64) []by
 
 func (i *Info) headers(f *objfile.File) {
 	for n, s := range f.ELF.Sections {
-		i.Sections = append(i.Sections, Section{n, s.Name, sectionType(s.Type, f.ELF.Machine), s.Addr, s.Offset, s.FileSize, s.Entsize, sectionFlags(s.Flags), s.Link, s.Info, s.Addralign})
+		i.Sections = append(i.Sections, Section{n, s.Name, sectionType(s.Type, f.ELF.Machine), s.Addr, s.Offset, s.FileSize, s.Entsize, sectionFlags(s.Flags, f.ELF.OSABI), s.Link, s.Info, s.Addralign})
 	}
 	for _, p := range f.ELF.Progs {
 		g := Segment{Type: segmentType(p.Type, f.ELF.Machine), Flags: segmentFlags(p.Flags), Offset: p.Off, Vaddr: p.Vaddr, Paddr: p.Paddr, FileSize: p.Filesz, MemSize: p.Memsz, Align: p.Align}

@@ -66,7 +66,7 @@ func TestAgainstReadelf(t *testing.T) {
 	if _, err := exec.LookPath("readelf"); err != nil {
 		t.Skip("readelf is not installed")
 	}
-	most := 25
+	most := 25 // or as many as SONDE_ELF_FILES says
 	if s := os.Getenv("SONDE_ELF_FILES"); s != "" {
 		most, _ = strconv.Atoi(s)
 	}
@@ -114,7 +114,7 @@ func num(s string) uint64 { v, _ := strconv.ParseUint(s, 16, 64); return v }
 func sectionsOf(lines []string) (list []string) {
 	for _, l := range lines {
 		if m := sectionRE.FindStringSubmatch(l); m != nil {
-			list = append(list, fmt.Sprintf("%s %s %x %x %x %x %s %s %s %s", m[1], m[3], num(m[4]), num(m[5]), num(m[6]), num(m[7]), strings.Trim(m[8], "lopEDx"), m[9], m[10], m[11]))
+			list = append(list, fmt.Sprintf("%s %s %x %x %x %x %s %s %s %s", m[1], m[3], num(m[4]), num(m[5]), num(m[6]), num(m[7]), strings.Trim(m[8], "lpEDx"), m[9], m[10], m[11]))
 		}
 	}
 	return list

@@ -80,20 +80,30 @@ func sectionType(t elf.SectionType, m elf.Machine) string {
 	return named(t.String(), "SHT_", uint64(t))
 }
 
-// sectionFlags are the letters of readelf -S.
-func sectionFlags(f elf.SectionFlag) string {
+// sectionFlags are the letters of readelf -S. R, to be kept, is GNU's and FreeBSD's; in other files its bit is o, of the system.
+func sectionFlags(f elf.SectionFlag, abi elf.OSABI) string {
 	var b strings.Builder
 	for _, l := range []struct {
 		bit elf.SectionFlag
 		c   byte
 	}{{elf.SHF_WRITE, 'W'}, {elf.SHF_ALLOC, 'A'}, {elf.SHF_EXECINSTR, 'X'}, {elf.SHF_MERGE, 'M'}, {elf.SHF_STRINGS, 'S'}, {elf.SHF_INFO_LINK, 'I'}, {elf.SHF_LINK_ORDER, 'L'},
-		{elf.SHF_GROUP, 'G'}, {elf.SHF_TLS, 'T'}, {elf.SHF_COMPRESSED, 'C'}, {0x200000, 'R'}} {
+		{elf.SHF_GROUP, 'G'}, {elf.SHF_TLS, 'T'}, {elf.SHF_COMPRESSED, 'C'}} {
 		if f&l.bit != 0 {
 			b.WriteByte(l.c)
 		}
 	}
+	own := f & elf.SHF_MASKOS
+	if own&shfRetain != 0 && (abi == elf.ELFOSABI_LINUX || abi == elf.ELFOSABI_FREEBSD) {
+		b.WriteByte('R')
+		own &^= shfRetain
+	}
+	if own != 0 {
+		b.WriteByte('o')
+	}
 	return b.String()
 }
+
+const shfRetain = elf.SectionFlag(0x200000) // SHF_GNU_RETAIN
 
 func dynTag(t elf.DynTag, m elf.Machine) string {
 	switch {
