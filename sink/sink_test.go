@@ -342,3 +342,19 @@ func TestDescriptorKinds(t *testing.T) {
 		}
 	}
 }
+
+// TestRawNotes: where numbers alone are wanted, notes that only say them in words are left out, and others stay.
+func TestRawNotes(t *testing.T) {
+	var b event.Builder
+	b.Uint(45)
+	b.Add(event.Node{Kind: event.KindNote, Attr: event.AttrVerbose, Data: []byte("0.45 s")})
+	b.Ptr(0x1000)
+	b.Note("20 vars")
+	for symbols, want := range map[Symbols]string{SymbolsAbbrev: "45 /* 0.45 s */, 0x1000 /* 20 vars */", SymbolsRaw: "45, 0x1000 /* 20 vars */"} {
+		x := NewText(nil, TextOptions{Symbols: symbols})
+		x.nodes(b.Nodes, 0, len(b.Nodes))
+		if got := string(x.b); got != want {
+			t.Errorf("symbols %d: %s, want %s", symbols, got, want)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package decode
 
-import "github.com/sonde-trace/sonde/internal/constant"
+import (
+	"github.com/sonde-trace/sonde/event"
+	"github.com/sonde-trace/sonde/internal/constant"
+)
 
 // GPIO lines (linux/gpio.h), counters (linux/counter.h) and PTP clocks (linux/ptp_clock.h).
 
@@ -265,7 +268,11 @@ func (c *Cx) ptpTime(b []byte, date bool) {
 	f.nonzero("reserved", 4)
 	f.end()
 	if date {
+		at := len(c.Nodes)
 		c.date(int64(peek(b, 0, 8)), peek(b, 8, 4))
+		if len(c.Nodes) > at {
+			c.Nodes[at].Attr |= event.AttrVerbose // unlike the times of files
+		}
 	}
 }
 

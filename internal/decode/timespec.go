@@ -64,7 +64,7 @@ func (c *Cx) date(sec int64, nsec uint64) {
 		layout = "2006-01-02T15:04:05.000000000-0700"
 	}
 	var buf [48]byte
-	c.Add(event.Node{Kind: event.KindNote, Attr: event.AttrVerbose, Data: time.Unix(sec, int64(nsec)).AppendFormat(buf[:0:0], layout)})
+	c.Add(event.Node{Kind: event.KindNote, Data: time.Unix(sec, int64(nsec)).AppendFormat(buf[:0:0], layout)})
 }
 
 // dateMicro is date with a fraction of microseconds.
@@ -75,7 +75,7 @@ func (c *Cx) dateMicro(sec int64, usec uint64) {
 		}
 		return
 	}
-	c.Add(event.Node{Kind: event.KindNote, Attr: event.AttrVerbose, Data: time.Unix(sec, int64(usec)*1000).AppendFormat(nil, "2006-01-02T15:04:05.000000-0700")})
+	c.Add(event.Node{Kind: event.KindNote, Data: time.Unix(sec, int64(usec)*1000).AppendFormat(nil, "2006-01-02T15:04:05.000000-0700")})
 }
 
 // pairAt fetches n timespecs or timevals at argument i.
