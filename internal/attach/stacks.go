@@ -181,6 +181,11 @@ func (s *Stacks) load(key fileKey, f *objfile.File, name string) (m Module, ok b
 	if s.count+1 >= 1<<wire.FrameModuleBits {
 		return m, false, errNoRoom
 	}
+	rows, base := byOffset(t, f.Offset)
+	// The file is the target's: segments far from each other would make a directory as large as the way between them.
+	if n := len(rows); n > 0 && (rows[n-1].PC-base)>>bpfgen.BucketBits > uint64(f.Size)>>bpfgen.BucketBits+1 {
+		return m, false, fmt.Errorf("%s: unwind data of code that is not in the file", f.Path)
+	}
 	ids := make([]uint32, len(t.Rules))
 	for i := range t.Rules {
 		if ids[i], err = s.rule(t.Kernel(&t.Rules[i])); err != nil {
@@ -188,21 +193,15 @@ func (s *Stacks) load(key fileKey, f *objfile.File, name string) (m Module, ok b
 		}
 	}
 	value := make([]byte, bpfgen.FileValueSize)
-	if len(t.Rows) > 0 {
-		base := t.Rows[0].PC &^ (1<<bpfgen.BucketBits - 1)
-		off, ok := f.Offset(t.Rows[0].PC)
-		if !ok {
-			return m, false, fmt.Errorf("%s: unwind data at %#x, which is not in the file", f.Path, t.Rows[0].PC)
-		}
-		// Tables are by address, the kernel's question is by offset in the file: they differ by a constant in the segment with code.
-		binary.LittleEndian.PutUint64(value, off-(t.Rows[0].PC-base))
-		dir, buckets, rows, err := s.pack(t, base, ids)
+	if len(rows) > 0 {
+		binary.LittleEndian.PutUint64(value, base)
+		dir, buckets, first, err := s.pack(rows, base, ids)
 		if err != nil {
 			return m, false, err
 		}
 		binary.LittleEndian.PutUint32(value[8:], dir)
 		binary.LittleEndian.PutUint32(value[12:], buckets)
-		binary.LittleEndian.PutUint32(value[16:], rows)
+		binary.LittleEndian.PutUint32(value[16:], first)
 	}
 	number := s.count + 1
 	binary.LittleEndian.PutUint32(value[20:], number)
@@ -217,10 +216,35 @@ func (s *Stacks) load(key fileKey, f *objfile.File, name string) (m Module, ok b
 	return Module{Number: number, Path: name, BuildID: f.BuildID()}, true, nil
 }
 
+// byOffset gives the rows by offset in the file, which is what the kernel asks for: segments with code may be moved by different
+// distances, so that addresses do not do. base is where the table begins. Where two segments share bytes of the file, or lie in another
+// order than in memory, the first holds.
+func byOffset(t *unwind.Table, offset func(addr uint64) (uint64, bool)) (rows []unwind.Row, base uint64) {
+	rows = make([]unwind.Row, 0, len(t.Rows))
+	for _, r := range t.Rows {
+		off, ok := offset(r.PC)
+		if r.Rule == 0 && r.PC > 0 { // the end of code, behind which there may be no segment or another
+			off, ok = offset(r.PC - 1)
+			off++
+		}
+		switch n := len(rows); {
+		case !ok:
+		case n == 0 || off > rows[n-1].PC:
+			rows = append(rows, unwind.Row{PC: off, Rule: r.Rule})
+		case off == rows[n-1].PC && rows[n-1].Rule == 0:
+			rows[n-1].Rule = r.Rule
+		}
+	}
+	if len(rows) > 0 {
+		base = rows[0].PC &^ (1<<bpfgen.BucketBits - 1)
+	}
+	return rows, base
+}
+
 // pack writes a directory, by bucket of code, and the rows behind it.
-func (s *Stacks) pack(t *unwind.Table, base uint64, ids []uint32) (dir, buckets, rows uint32, err error) {
+func (s *Stacks) pack(list []unwind.Row, base uint64, ids []uint32) (dir, buckets, rows uint32, err error) {
 	const bits, mask = bpfgen.BucketBits, 1<<bpfgen.BucketBits - 1
-	n := (t.Rows[len(t.Rows)-1].PC-base)>>bits + 1
+	n := (list[len(list)-1].PC-base)>>bits + 1
 	if n >= bpfgen.MaxChunks*bpfgen.ChunkWords/2 {
 		return 0, 0, 0, errNoRoom
 	}
@@ -238,7 +262,7 @@ func (s *Stacks) pack(t *unwind.Table, base uint64, ids []uint32) (dir, buckets,
 	for b := uint32(0); b < buckets; b++ {
 		end := base + uint64(b+1)<<bits
 		first := row
-		for row < len(t.Rows) && t.Rows[row].PC < end {
+		for row < len(list) && list[row].PC < end {
 			row++
 		}
 		// The rows of a bucket are in one chunk: the kernel looks for them in one. What is skipped repeats the row before.
@@ -254,7 +278,7 @@ func (s *Stacks) pack(t *unwind.Table, base uint64, ids []uint32) (dir, buckets,
 			return 0, 0, 0, err
 		}
 		for ; first < row; first++ {
-			v := uint32(t.Rows[first].PC&mask) | ids[t.Rows[first].Rule]<<bits
+			v := uint32(list[first].PC&mask) | ids[list[first].Rule]<<bits
 			if at > rows && v>>bits == last>>bits {
 				continue // the kernel needs less of a rule than there is
 			}

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"encoding/binary"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,8 +11,39 @@ import (
 	"github.com/sonde-trace/sonde/internal/kerneltest"
 	"github.com/sonde-trace/sonde/internal/objfile"
 	"github.com/sonde-trace/sonde/internal/symbol"
+	"github.com/sonde-trace/sonde/internal/unwind"
 	"github.com/sonde-trace/sonde/internal/wire"
 )
+
+// TestByOffset: rows of code that lies elsewhere in the file than in memory, in one segment or in several.
+func TestByOffset(t *testing.T) {
+	type segment struct{ addr, off, size uint64 }
+	rows := []unwind.Row{{PC: 0x1010, Rule: 1}, {PC: 0x1020, Rule: 2}, {PC: 0x1030}, {PC: 0x5000, Rule: 3}, {PC: 0x6000}}
+	for _, c := range []struct {
+		name string
+		segs []segment
+		want string
+		base uint64
+	}{
+		{"one", []segment{{0x1000, 0, 0x5000}}, "[{16 1} {32 2} {48 0} {16384 3} {20480 0}]", 0},
+		{"moved by different distances", []segment{{0x1000, 0x400, 0x30}, {0x5000, 0x800, 0x1000}}, "[{1040 1} {1056 2} {1072 0} {2048 3} {6144 0}]", 0x400},
+		{"in another order", []segment{{0x1000, 0x2000, 0x30}, {0x5000, 0x100, 0x1000}}, "[{8208 1} {8224 2} {8240 0}]", 0x2000},
+		{"not in the file", []segment{{0x1000, 0x400, 0x30}}, "[{1040 1} {1056 2} {1072 0}]", 0x400},
+		{"adjacent in the file", []segment{{0x1000, 0x400, 0x30}, {0x5000, 0x430, 0x1000}}, "[{1040 1} {1056 2} {1072 3} {5168 0}]", 0x400},
+	} {
+		got, base := byOffset(&unwind.Table{Rows: rows}, func(addr uint64) (uint64, bool) {
+			for _, s := range c.segs {
+				if addr-s.addr < s.size {
+					return addr - s.addr + s.off, true
+				}
+			}
+			return 0, false
+		})
+		if g := fmt.Sprint(got); g != c.want || base != c.base {
+			t.Errorf("%s: %s from %#x, want %s from %#x", c.name, g, base, c.want, c.base)
+		}
+	}
+}
 
 // TestWalk: the stack at a hit, of a Go program (its line table gives the rows), from the function to the goroutine's start, at a probe and
 // at a system call. It is the same in every kernel of the matrix and on both architectures.
