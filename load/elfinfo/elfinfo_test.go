@@ -33,7 +33,7 @@ func files(t *testing.T, most int) []string {
 			}
 		}
 	}
-	for _, pattern := range []string{"/usr/aarch64-linux-gnu/lib/lib[cmp]*.so.*", "/usr/aarch64-linux-gnu/lib/crt1.o", "/usr/arm-linux-gnueabi*/lib/libc.so.6", "/usr/riscv64-linux-gnu/lib/libc.so.6", "/usr/s390x-linux-gnu/lib/libc.so.6", "/usr/lib32/libc.so.6", "/usr/lib/x86_64-linux-gnu/crt*.o"} {
+	for _, pattern := range []string{"/usr/aarch64-linux-gnu/lib/lib[cmp]*.so.*", "/usr/aarch64-linux-gnu/lib/crt1.o", "/usr/arm-linux-gnueabi*/lib/libc.so.6", "/usr/riscv64-linux-gnu/lib/libc.so.6", "/usr/s390x-linux-gnu/lib/libc.so.6", "/usr/lib32/libc.so.6", "/usr/lib/x86_64-linux-gnu/crt*.o", "/usr/lib/x86_64-linux-gnu/libcc1.so.0.*", "/usr/bin/busctl"} {
 		found, _ := filepath.Glob(pattern) // the patterns are valid
 		list = append(list, found...)
 	}
@@ -58,7 +58,7 @@ var (
 	dynRE     = regexp.MustCompile(`^ 0x[0-9a-f]+ \(([A-Z0-9_]+)\) +(.*)$`)
 	tableRE   = regexp.MustCompile(`^Relocation section '(.*)' at offset`)
 	relocRE   = regexp.MustCompile(`^([0-9a-f]{8,16}) +[0-9a-f]{8,16} (R_[A-Za-z0-9_]+) *(.*)$`)
-	symbolRE  = regexp.MustCompile(`^ *\d+: ([0-9a-f]{8,16}) +(0x[0-9a-f]+|\d+) ([A-Z]+) +([A-Z]+) +[A-Z]+ +(?:\[.*\] +)?([A-Z]+|\d+)(?: (.*))?$`)
+	symbolRE  = regexp.MustCompile(`^ *\d+: ([0-9a-f]{8,16}) +(0x[0-9a-f]+|\d+) ([A-Z]+|<OS specific>: \d+) +([A-Z]+|<OS specific>: \d+) +[A-Z]+ +(?:\[.*\] +)?([A-Z]+|\d+)(?: (.*))?$`)
 )
 
 // TestAgainstReadelf wants the same sections, segments, dynamic entries, relocations and symbols.
