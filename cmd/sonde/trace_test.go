@@ -232,7 +232,8 @@ func TestAccount(t *testing.T) {
 			}
 		}
 		t.Logf("%v: %+v", flags, l)
-		if len(flags) > 0 && flags[len(flags)-1] == "--on-loss=block" && l.lost != 0 && !kerneltest.Slow() {
+		// A target waits a millisecond for a record, and no longer: on a busy machine the reader may not run in that time.
+		if len(flags) > 0 && flags[len(flags)-1] == "--on-loss=block" && l.lost > l.made/100 && !kerneltest.Slow() {
 			t.Errorf("%v: %d lost", flags, l.lost)
 		}
 		if l.lost > 0 && !strings.Contains(o.stderr, "--buffer") {
