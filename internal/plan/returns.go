@@ -78,11 +78,16 @@ func throws(f *objfile.File) bool {
 	personality := func(name string) bool {
 		return strings.HasPrefix(name, "__gxx_personality") || name == "rust_eh_personality" || name == "__cxa_throw"
 	}
-	if slices.ContainsFunc(f.Symbols(), func(s objfile.Symbol) bool { return personality(s.Name) }) {
+	imported, err := f.ELF.ImportedSymbols()
+	if err == nil && slices.ContainsFunc(imported, func(s elf.ImportedSymbol) bool { return personality(s.Name) }) {
 		return true
 	}
-	imported, err := f.ELF.ImportedSymbols()
-	return err == nil && slices.ContainsFunc(imported, func(s elf.ImportedSymbol) bool { return personality(s.Name) })
+	for s := range f.OwnFuncs() {
+		if personality(s.Name) {
+			return true
+		}
+	}
+	return false
 }
 
 // returnsTwice reports whether a function returns more than once from one call, or to where it was not called from.
