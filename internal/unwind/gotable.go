@@ -16,8 +16,8 @@ const (
 
 // goRows makes rows of a Go program's line table, whose pcsp columns say how far the stack pointer is from the frame's start. It is
 // there in stripped programs too, and exact where a function begins, where the frame pointer is still the caller's. The code it
-// covers is [lo, hi).
-func (p *Parser) goRows(f *objfile.File) (rows []Row, lo, hi uint64) {
+// covers is [lo, hi). The runtime's own signal return code is where signal says.
+func (p *Parser) goRows(f *objfile.File, signal func(pc uint64) bool) (rows []Row, lo, hi uint64) {
 	s := f.ELF.Section(".gopclntab")
 	if s == nil {
 		s = f.ELF.Section(".data.rel.ro.gopclntab")
@@ -63,6 +63,9 @@ func (p *Parser) goRows(f *objfile.File) (rows []Row, lo, hi uint64) {
 		fn := table[at:]
 		flag, pcsp := fn[41], le.Uint32(fn[16:])
 		switch {
+		case signal(start):
+			add(start, Rule{CFAKind: CFASig})
+			continue
 		case flag&goTopFrame != 0:
 			add(start, Rule{CFAKind: CFAReg, RA: RegRule{Kind: RUndef}})
 			continue

@@ -52,8 +52,9 @@ func Build(f *objfile.File) (*Table, error) {
 	fdes = slices.DeleteFunc(fdes, func(d FDE) bool { return !f.InCode(d.Start) || !f.InCode(d.Start+d.Len-1) })
 	c := codeOf(f)
 	fdes = c.signals(arch, fdes)
-	rows := p.Compile(fdes, func(pc uint64) bool { return c.isSignal(arch, pc) })
-	if goRows, lo, hi := p.goRows(f); len(goRows) > 0 {
+	signal := func(pc uint64) bool { return c.isSignal(arch, pc) }
+	rows := p.Compile(fdes, signal)
+	if goRows, lo, hi := p.goRows(f, signal); len(goRows) > 0 {
 		rows = merge(rows, goRows, lo, hi)
 	}
 	return &Table{Arch: arch, Rows: rows, Rules: p.Rules, Unsupported: p.Unsupported}, nil

@@ -276,3 +276,27 @@ func FuzzBuild(f *testing.F) {
 		}
 	})
 }
+
+// TestGoSignalReturn: the code to which a signal handler of a Go program returns, on whose stack are all registers. This test is a Go program.
+func TestGoSignalReturn(t *testing.T) {
+	f, err := objfile.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	table, err := Build(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(t, table)
+	c := codeOf(f) // test programs have no symbols
+	at := bytes.Index(c.text, signalReturn[table.Arch])
+	if at < 0 {
+		t.Fatal("this program has no code to return from a signal")
+	}
+	for _, pc := range []uint64{c.addr + uint64(at), c.addr + uint64(at) + 8} {
+		if r, ok := table.Lookup(pc); !ok || r.CFAKind != CFASig {
+			t.Errorf("%#x: %+v %v", pc, r, ok)
+		}
+	}
+}
