@@ -41,7 +41,7 @@ var rooms = map[string][]string{
 	"internal/unwind":    {"internal/bpfgen", "internal/objfile"},
 	"recording":          {"event"},
 	"sink":               {"event", "internal/constant"},
-	"tracer": {"event", "perfevent", "internal/insn", "internal/attach", "internal/constant", "internal/decode", "internal/inject", "internal/plan", "internal/proc", "internal/ring", "internal/bpfgen", "internal/symbol",
+	"tracer": {"event", "perfevent", "internal/insn", "internal/attach", "internal/constant", "internal/decode", "internal/inject", "internal/near", "internal/plan", "internal/proc", "internal/ring", "internal/bpfgen", "internal/symbol",
 		"internal/syscalls", "internal/wire", "probe", "recording"},
 }
 

@@ -69,6 +69,9 @@ type Event struct {
 	Object string // the library, program or group of the probe: "libc.so.6", "kernel", "sched"
 	Probe  int    // index of the expression that made it
 
+	// Undecided: the probe's condition depends on a value that was not read, or only in part.
+	Undecided bool
+
 	// Stack is the user stack at the event, when it was asked for; nil otherwise. Regs are the registers.
 	Stack *Stack
 	Regs  []Reg

@@ -24,6 +24,9 @@ func (t *Text) callee(e *event.Event) {
 
 // context appends the lines below an event: registers and the stack.
 func (t *Text) context(e *event.Event) {
+	if e.Undecided {
+		t.str("    (the condition depends on a value that was not read)\n")
+	}
 	for i, r := range e.Regs {
 		if i%4 == 0 {
 			t.str("   ")
@@ -151,6 +154,9 @@ func (j *JSON) float(n *event.Node) {
 
 // context writes registers and the stack.
 func (j *JSON) context(e *event.Event) {
+	if e.Undecided {
+		j.str(`,"undecided":true`)
+	}
 	if len(e.Regs) > 0 {
 		j.str(`,"regs":{`)
 		for i, r := range e.Regs {

@@ -109,6 +109,7 @@ type item struct {
 	split       bool   // an unfinished event was given to the sink
 	dropped     bool   // gave all it had to the sink or was filtered
 	launching   bool
+	whole       bool  // of a probe with a condition: it is not shown in two parts
 	moved       *item // what follows of this call, under another thread id
 	shown       int   // arguments that the unfinished event showed
 	phase       event.Phase

@@ -13,6 +13,7 @@ import (
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
 	"github.com/sonde-trace/sonde/perfevent"
+	"github.com/sonde-trace/sonde/probe"
 )
 
 // probeTable knows the plan and the point of each id in the records: the points of all plans are numbered through.
@@ -21,8 +22,35 @@ type probeTable struct {
 	plans []*plan.Plan
 	specs []*decode.Spec // of those that are read as system calls
 	defs  []*syscalls.Def
+	conds []*condition
 	first []uint32 // id of the first point of each plan
 	next  uint32
+}
+
+// conditions compiles what the probes ask for. With stack set, events have stacks.
+func (t *probeTable) conditions(stack bool) error {
+	for i, p := range t.plans {
+		spec := p.Spec
+		if spec == nil && !p.Cond {
+			t.conds = append(t.conds, nil)
+			continue
+		}
+		if spec == nil { // of a recording
+			var err error
+			if spec, err = probe.Parse(p.Source); err != nil {
+				return err
+			}
+		}
+		c, err := compile(spec, p, t.defs[i])
+		if err != nil {
+			return err
+		}
+		if c != nil && c.stack && !stack {
+			return &plan.Error{Expr: p.Source, Msg: "the condition asks for the stack, which is not recorded; -k records it"}
+		}
+		t.conds = append(t.conds, c)
+	}
+	return nil
 }
 
 func newProbeTable(arch string, plans []*plan.Plan) *probeTable {
@@ -206,6 +234,10 @@ func (a *assembler) probeEvent(it *item, r wire.Record) *event.Event {
 	e.Decoded = true
 	v := &a.values
 	v.Builder.Reset()
+	v.Again = nil
+	if len(it.enter) > 0 && len(it.exit) > 0 {
+		v.Again = it.exit.Segments()
+	}
 	v.Limit, v.Types = a.opt.StrLimit, p.Types
 	if p.Call != "" {
 		return a.callEvent(e, it)
@@ -260,6 +292,11 @@ func (a *assembler) callEvent(e *event.Event, it *item) *event.Event {
 func (a *assembler) unfinishedProbe(it *item) {
 	e := a.probeEvent(it, it.enter)
 	e.Phase, e.Resume = event.PhaseUnfinished, e.NArgs
+	if c := a.condition(it); c != nil {
+		// It is decided when all is known.
+		it.whole = true
+		return
+	}
 	it.shown = e.NArgs
 	if a.filter != nil && !a.filter(e) {
 		it.dropped = true
@@ -291,19 +328,21 @@ func (a *assembler) emitProbe(it *item) {
 			a.ret.Reset()
 			v := &a.values
 			v.Builder, a.ret = a.ret, v.Builder
-			v.Rec = it.exit
+			v.Rec, v.Again = it.exit, nil
 			v.Value(it.plan.Ret, wire.SlotRet)
 			e.RetTree = v.Nodes
 			v.Builder, a.ret = a.ret, v.Builder
 		}
 	}
-	if it.split && !a.whole {
+	if it.split && !a.whole && !it.whole {
 		if e.Resume = it.shown; len(it.exit) > 0 {
 			e.Phase, e.CPU = event.PhaseResumed, it.exit.CPU()
 		}
 	}
+	a.stack(e, it)
+	c := a.condition(it)
 	switch {
-	case it.dropped || a.filter != nil && !a.filter(e):
+	case it.dropped || a.filter != nil && !a.filter(e) || c != nil && !c.pass(e):
 		a.count(it, &a.filtered)
 		return
 	case it.phase == event.PhaseExitLost:
@@ -311,8 +350,15 @@ func (a *assembler) emitProbe(it *item) {
 	default:
 		a.count(it, &a.shown)
 	}
-	a.stack(e, it)
 	a.give(e)
+}
+
+// condition is what the probe of an item asks for; nil for nothing.
+func (a *assembler) condition(it *item) *condition {
+	if it.planIndex < len(a.probes.conds) {
+		return a.probes.conds[it.planIndex]
+	}
+	return nil
 }
 
 // checkPlans refuses plans of a recording that cannot be.

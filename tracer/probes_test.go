@@ -200,3 +200,58 @@ func TestProbeNames(t *testing.T) {
 		}
 	}
 }
+
+// TestProbeConditions: what is shown of calls whose values are known, decided in the kernel or behind it; the account adds up.
+func TestProbeConditions(t *testing.T) {
+	path := kerneltest.Compile(t, "calls", "-O1", "-g")
+	for _, c := range []struct {
+		expr string
+		want []string
+	}{
+		{"add(a, b) if a == 1", []string{"add(a=1, b=10) = 11"}},
+		{"add(a, b) if a in {0, 2}", []string{"add(a=0, b=10) = 10", "add(a=2, b=10) = 12"}},
+		{"add if a > 0 && b == 10", []string{"add(a=1, b=10) = 11", "add(a=2, b=10) = 12"}},
+		{"add if ret == 12", []string{"add(a=2, b=10) = 12"}},
+		{"add if !(ret > 10) || a == 2", []string{"add(a=0, b=10) = 10", "add(a=2, b=10) = 12"}},
+		{"add if a & 1", []string{"add(a=1, b=10) = 11"}},
+		{"many if j < -9 && j >= -10", []string{"many(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9, j=-10) = 35"}},
+		{"many if j > -10", nil},
+		{`measure if text starts "h"`, []string{`measure(text="h\303\251llo", n=5) = 11`}},
+		{`measure if text == "h\xc3\xa9llo"`, []string{`measure(text="h\303\251llo", n=5) = 11`}},
+		{`measure if text == "hello"`, nil},
+		{`measure if text ~ "h*o" && text has "ll" && text ends "o"`, []string{`measure(text="h\303\251llo", n=5) = 11`}},
+		{`measure if text !~ "h*"`, nil},
+		{"fact if n <= 2 && ret == 1", []string{"fact(n=1) = 1"}},
+		{"fact limit 2", []string{"fact(n=4) = 24", "fact(n=3) = 6"}},
+		{"fact sample 1/3", []string{"fact(n=4) = 24", "fact(n=1) = 1"}},
+		{"fact if duration > 1s", nil},
+		{`fact if comm == "calls" && pid > 0 && n == 3`, []string{"fact(n=3) = 6"}},
+	} {
+		spec, err := probe.Parse(path + ":" + c.expr)
+		if err != nil {
+			t.Errorf("%s: %v", c.expr, err)
+			continue
+		}
+		got := traceProbes(t, Options{Probes: []*probe.Spec{spec}}, path)
+		var want []string
+		for _, w := range c.want {
+			want = append(want, "calls:"+w)
+		}
+		if g := strings.TrimSuffix(got, "\n"); g != strings.Join(want, "\n") {
+			t.Errorf("%s:\n%s\nwant:\n%s", c.expr, g, strings.Join(want, "\n"))
+		}
+	}
+	for expr, says := range map[string]string{"add if x == 1": "x", "add if a": "", `add if stack has "main"`: "-k", "add entry if ret == 1": "return"} {
+		spec, err := probe.Parse(path + ":" + expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(Options{Probes: []*probe.Spec{spec}, Select: noCalls, Command: &Command{Path: path, Argv: []string{path}}})
+		if err == nil {
+			s.Close()
+		}
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", expr, err)
+		}
+	}
+}

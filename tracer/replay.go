@@ -44,6 +44,9 @@ func NewReplay(raw json.RawMessage, o Options) (*Replay, error) {
 		return nil, fmt.Errorf("the facts of the recorded session: %w", err)
 	}
 	r.asm.probes = newProbeTable(r.facts.Arch, r.facts.Probes)
+	if err := r.asm.probes.conditions(r.facts.Stacks); err != nil {
+		return nil, fmt.Errorf("the facts of the recorded session: %w", err)
+	}
 	if r.facts.Stacks {
 		r.asm.stacks = newStacks(&o)
 	}

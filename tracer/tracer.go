@@ -229,6 +229,9 @@ func Open(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{opt: o, notes: notes, probes: newProbeTable(runtime.GOARCH, plans)}
+	if err := s.probes.conditions(o.StackDepth > 0); err != nil {
+		return nil, err
+	}
 	s.facts = facts{Probes: plans, Stacks: o.StackDepth > 0, Regs: o.Regs, Arch: runtime.GOARCH, StrLimit: o.StrLimit, Verbose: o.Verbose, FDPaths: o.FDPaths, Follow: o.Follow || s.allTasks(), Command: o.Command != nil, Self: uint32(os.Getpid())}
 	ao := attach.SyscallOptions{
 		Others: o.Select == nil, StrLimit: o.StrLimit, RingSize: o.RingSize, Follow: o.Follow, SelfPid: uint32(os.Getpid()),

@@ -22,6 +22,9 @@ type Probe struct {
 	// Keep makes the entry keep its slots for the return of the same call; the return program then has Keep set too, and makes a
 	// record only of calls whose entry did.
 	Keep bool
+	// Repeats: of Fetches, those from Again on are made only when a read failed at the entry. It wants Keep.
+	Repeats bool
+	Again   int
 	// Alone is set for returns whose entries are not recorded: they count as hits.
 	Alone bool
 	// AtRet: it runs at a return instruction, not behind it.
@@ -219,7 +222,12 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 	for i := range pr.Fields {
 		p.field(&pr.Fields[i], len(pr.Fetches)+i)
 	}
+	first := p.label("first")
 	for i := range pr.Fetches {
+		if pr.Repeats && i == pr.Again {
+			p.say("did a read fail at entry")
+			p.emit(load(r1, r7, tmpRetry, u64), asm.JEq.Imm(r1, 0, first))
+		}
 		if p.tested(i) {
 			p.emit(load(r1, r7, tmpSize, u64), store(r7, tmpSegment, r1, u64))
 		}
@@ -234,6 +242,7 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 			}
 		}
 	}
+	p.bind(first)
 	if pr.Keep && !pr.Return {
 		p.keep()
 	}
@@ -379,6 +388,8 @@ func (p *shape) slotsAt() int { return wire.HeaderSize + 8*p.probe.first() }
 // the probe's own slots are whatever was there.
 func (p *shape) keep() {
 	p.say("keep the values for the return")
+	// The sequence number is not known yet: in its place stands whether a read failed.
+	p.emit(load(r1, r7, tmpFail, u64), store(r7, wire.OffSeq, r1, u32))
 	p.callLookup()
 	p.emit(asm.Mov.Reg(r3, r7), asm.Add.Imm(r3, int32(wire.OffSeq)), asm.Mov.Imm(r4, 0), asm.FnMapUpdateElem.Call())
 	full, done := p.label("nokeep"), p.label("kept")
@@ -401,6 +412,7 @@ func (p *shape) restore() {
 	p.callLookup()
 	p.emit(asm.FnMapLookupElem.Call(), asm.JEq.Imm(r0, 0, "drop"))
 	kept := wire.HeaderSize - wire.OffSeq
+	p.emit(load(r1, r0, 0, u32), store(r7, tmpRetry, r1, u64))
 	p.emit(load(r1, r0, wire.OffMask-wire.OffSeq, u32), asm.LSh.Imm(r1, wire.KeptSlot-wire.FirstSlot), store(r7, tmpMask, r1, u64))
 	for i := range p.probe.Slots {
 		p.emit(load(r1, r0, kept+8*(wire.FirstSlot+i), u64), store(r7, p.slotsAt()+8*i, r1, u64))

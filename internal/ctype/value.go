@@ -76,7 +76,8 @@ func (t *Table) texts(e *Type, at int64, depth int, list []int64) []int64 {
 // Reader shows values from the memory of one record. It is used by one goroutine.
 type Reader struct {
 	Table *Table
-	Mem   wire.Segments
+	// Find returns the memory that was taken at an address, as wire.Segments.Find does.
+	Find  func(addr uint64) (data []byte, flags, errno uint16, found bool)
 	Limit int // bytes of text to show; 0: all
 	*event.Builder
 }
@@ -198,7 +199,7 @@ func (r *Reader) pointer(t *Type, addr uint64, depth int) {
 		r.Ptr(0)
 		return
 	}
-	data, flags, errno, found := r.Mem.Find(addr)
+	data, flags, errno, found := r.Find(addr)
 	switch {
 	case e.Kind == KindVoid || e.Kind == KindFunc || e.Kind == KindUnknown || !found || depth > maxDepth:
 		r.Ptr(addr)

@@ -48,6 +48,7 @@ type Plan struct {
 	Break  *Break        `json:"break,omitempty"` // of break: and watch:
 	// AtRet: returns are watched at the instructions that return, not by a replaced return address.
 	AtRet   bool         `json:"atret,omitempty"`
+	Cond    bool         `json:"cond,omitempty"`  // the expression has a condition, a limit or a sample
 	Apart   []*Plan      `json:"-"`               // plans of the functions one by one, which then stand for this one
 	Types   *ctype.Table `json:"types,omitempty"` // of arguments whose form is FormTyped
 	arch    string
@@ -109,16 +110,8 @@ const maxPoints = 200_000
 
 // Resolve finds out what an expression means.
 func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
-	p := &Plan{Source: spec.Source, Kind: spec.Kind, Spec: spec, arch: env.Arch}
+	p := &Plan{Source: spec.Source, Kind: spec.Kind, Spec: spec, arch: env.Arch, Cond: spec.If != nil || len(spec.Do) > 0}
 	var err error
-	for _, a := range spec.Do {
-		if a.Kind != probe.ActionSignal {
-			return nil, &Error{Expr: spec.Source, Msg: "limit and sample are not there yet"}
-		}
-	}
-	if spec.If != nil {
-		return nil, &Error{Expr: spec.Source, Msg: "conditions are not there yet"}
-	}
 	switch spec.Kind {
 	case probe.KindFunction:
 		err = p.function(env)
@@ -141,8 +134,11 @@ func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
 		return nil, &Error{Expr: spec.Source, Msg: err.Error()}
 	}
 	for _, q := range append(p.Apart, p) {
+		q.inKernel()
+		q.again()
 		for _, a := range spec.Do {
 			switch {
+			case a.Kind != probe.ActionSignal:
 			case q.Entry != nil:
 				q.Entry.Signal = int(a.Num)
 			case q.Exit != nil:

@@ -140,7 +140,8 @@ type Values struct {
 	Types *ctype.Table
 	words [64]byte // a value put together from slots
 	Rec   wire.Record
-	Limit int // bytes of strings to show
+	Again wire.Segments // of the return: what could not be read at the entry
+	Limit int           // bytes of strings to show
 }
 
 // Args adds the arguments of a plan.
@@ -179,7 +180,7 @@ func (v *Values) typed(f *Form) {
 		v.Add(event.Node{Kind: event.KindUnreadable, Sym: f.Missing})
 		return
 	}
-	r := ctype.Reader{Table: v.Types, Mem: v.Rec.Segments(), Limit: v.Limit, Builder: &v.Builder}
+	r := ctype.Reader{Table: v.Types, Find: v.find, Limit: v.Limit, Builder: &v.Builder}
 	var data []byte
 	for _, p := range f.Pieces {
 		if p.Slot < 0 || p.Slot >= v.Rec.NSlots() || p.Off < 0 || p.Off+8 > int64(len(v.words)) {
@@ -192,7 +193,7 @@ func (v *Values) typed(f *Form) {
 			v.Add(event.Node{Kind: event.KindUnreadable, Errno: 14})
 			return
 		case f.Memory:
-			bytes, _, errno, found := v.Rec.Segments().Find(raw)
+			bytes, _, errno, found := v.find(raw)
 			if !found || errno != 0 {
 				v.Add(event.Node{Kind: event.KindUnreadable, Num: raw, Errno: errno})
 				return
@@ -250,12 +251,23 @@ func narrow(v uint64, size int, signed bool) uint64 {
 	return v << shift >> shift
 }
 
+// find looks for memory in the record, and for what could not be read then in that of the return.
+func (v *Values) find(addr uint64) (data []byte, flags, errno uint16, found bool) {
+	data, flags, errno, found = v.Rec.Segments().Find(addr)
+	if !found || errno != 0 || flags&wire.SegFault != 0 {
+		if d, f, e, ok := v.Again.Find(addr); ok && e == 0 && len(d) >= len(data) {
+			return d, f, e, ok
+		}
+	}
+	return data, flags, errno, found
+}
+
 func (v *Values) text(addr uint64) {
 	if addr == 0 {
 		v.Ptr(0)
 		return
 	}
-	data, flags, errno, found := v.Rec.Segments().Find(addr)
+	data, flags, errno, found := v.find(addr)
 	if !found || errno != 0 {
 		v.Add(event.Node{Kind: event.KindUnreadable, Num: addr, Errno: errno})
 		return
@@ -294,7 +306,7 @@ func (v *Values) bytes(f *Form, addr uint64) {
 		v.Add(event.Node{Kind: event.KindBytes})
 		return
 	}
-	data, _, errno, found := v.Rec.Segments().Find(addr)
+	data, _, errno, found := v.find(addr)
 	if !found || errno != 0 {
 		v.Add(event.Node{Kind: event.KindUnreadable, Num: addr, Errno: errno})
 		return
@@ -313,7 +325,7 @@ func (v *Values) bytes(f *Form, addr uint64) {
 }
 
 func (v *Values) strings(addr uint64) {
-	data, _, errno, found := v.Rec.Segments().Find(addr)
+	data, _, errno, found := v.find(addr)
 	if addr == 0 {
 		v.Ptr(0)
 		return
@@ -340,7 +352,7 @@ func (v *Values) strings(addr uint64) {
 
 func (v *Values) array(f *Form, addr uint64) {
 	want, ok := v.length(f)
-	data, _, errno, found := v.Rec.Segments().Find(addr)
+	data, _, errno, found := v.find(addr)
 	switch {
 	case addr == 0:
 		v.Ptr(0)
@@ -366,7 +378,7 @@ func (v *Values) array(f *Form, addr uint64) {
 
 // field adds bytes of a tracepoint's record, whose segments carry their place in it as the address.
 func (v *Values) field(f *Form) {
-	data, flags, errno, found := v.Rec.Segments().Find(f.Addr)
+	data, flags, errno, found := v.find(f.Addr)
 	if !found || errno != 0 {
 		v.Add(event.Node{Kind: event.KindUnreadable, Errno: errno})
 		return
