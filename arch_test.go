@@ -39,6 +39,7 @@ var rooms = map[string][]string{
 	"load/elfinfo":       {"internal/objfile"},
 	"load":               {"event", "internal/addrspace", "internal/constant", "internal/ldcache", "internal/ldso", "internal/objfile", "internal/proc", "load/elfinfo", "probe", "tracer"},
 	"internal/unwind":    {"internal/bpfgen", "internal/objfile"},
+	"internal/control":   {"event", "internal/plan", "probe", "sink", "tracer"},
 	"recording":          {"event"},
 	"sink":               {"event", "internal/constant"},
 	"tracer": {"event", "perfevent", "internal/insn", "internal/attach", "internal/constant", "internal/decode", "internal/inject", "internal/near", "internal/plan", "internal/proc", "internal/ring", "internal/bpfgen", "internal/symbol",

@@ -6,6 +6,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/ctype"
@@ -134,8 +135,11 @@ func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
 		return nil, &Error{Expr: spec.Source, Msg: err.Error()}
 	}
 	for _, q := range append(p.Apart, p) {
-		q.inKernel()
+		whole := q.inKernel()
 		q.again()
+		if signals(spec) && (!whole || len(spec.Do) > 1) {
+			return nil, &Error{Expr: spec.Source, Msg: "a signal is sent at the hit, in the kernel, where not all of the condition, and no limit or sample, is decided; only comparisons of integer arguments are"}
+		}
 		for _, a := range spec.Do {
 			switch {
 			case a.Kind != probe.ActionSignal:
@@ -150,6 +154,11 @@ func Resolve(spec *probe.Spec, env *Env) (*Plan, error) {
 		return nil, &Error{Expr: spec.Source, Msg: fmt.Sprintf("%d places; at most %d are possible", len(p.Points), maxPoints)}
 	}
 	return p, nil
+}
+
+// signals reports whether a hit sends a signal.
+func signals(s *probe.Spec) bool {
+	return slices.ContainsFunc(s.Do, func(a probe.Action) bool { return a.Kind == probe.ActionSignal })
 }
 
 // taker collects the slots and fetches of one program.

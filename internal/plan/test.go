@@ -10,35 +10,43 @@ import (
 
 // inKernel gives the programs the part of the condition that they can test: what is joined by && and compares an integer argument with
 // numbers, or a text argument with one. Each implies nothing that the whole does not; the whole is asked again for what passes.
-func (p *Plan) inKernel() {
-	if p.Spec == nil || p.Spec.If == nil || p.Entry == nil {
-		return
+// whole is set when nothing is left to ask.
+func (p *Plan) inKernel() (whole bool) {
+	if p.Spec == nil || p.Spec.If == nil {
+		return true
 	}
-	var walk func(probe.Expr)
-	walk = func(x probe.Expr) {
+	if p.Entry == nil {
+		return false
+	}
+	var walk func(probe.Expr) bool
+	walk = func(x probe.Expr) bool {
 		b, ok := x.(*probe.Binary)
 		if !ok {
-			return
+			return false
 		}
 		if b.Op == probe.OpAnd {
-			walk(b.X)
-			walk(b.Y)
-			return
+			left, right := walk(b.X), walk(b.Y)
+			return left && right
 		}
-		if t, ok := p.test(b); ok && len(p.Entry.Tests) < maxTests {
-			p.Entry.Tests = append(p.Entry.Tests, t)
+		t, ok := p.test(b)
+		if !ok || len(p.Entry.Tests) >= maxTests {
+			return false
 		}
+		p.Entry.Tests = append(p.Entry.Tests, t)
+		// A text that is not there, or is longer than what is taken, passes.
+		return t.Op != bpfgen.TestText
 	}
-	walk(p.Spec.If)
+	whole = walk(p.Spec.If)
 	if len(p.Entry.Tests) == 0 || p.Exit == nil {
-		return
+		return whole
 	}
 	// The return is recorded for calls whose entry was.
 	if wire.KeptSlot+len(p.Entry.Slots) > wire.MaxSlots {
 		p.Entry.Tests = nil
-		return
+		return false
 	}
 	p.keep()
+	return whole
 }
 
 // keep makes the entry keep its values for the return.
