@@ -4,6 +4,7 @@ import (
 	"debug/dwarf"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Func is a function as debug data describe it.
@@ -16,6 +17,9 @@ type Func struct {
 	Body     uint64
 	Variadic bool
 	Language int64 // DW_LANG_*
+	// Movable is set for optimised code of LLVM: what passes the arguments of a function that only its file knows may differ from the
+	// convention.
+	Movable bool
 }
 
 // Param is one parameter.
@@ -35,6 +39,19 @@ type builder struct {
 	d     *dwarf.Data
 	table *Table
 	seen  map[dwarf.Type]Ref
+	lang  int64
+	// classes and visited are what visit found and where it was.
+	classes map[*dwarf.StructType]class
+	visited map[dwarf.Offset]bool
+	// open are the types that are being made, copies those that were copied from one of them too early.
+	open   map[Ref]bool
+	copies []copied
+	nested int // references to references
+}
+
+type copied struct {
+	to, from Ref
+	name     string
 }
 
 // FindFunc describes the function that begins at an address of the file whose debug data d are. Types are added to table.
@@ -52,13 +69,17 @@ func FindFunc(d *dwarf.Data, addr uint64, table *Table) (f *Func, err error) {
 	if err != nil {
 		return nil, ErrNoFunc
 	}
-	b := &builder{d: d, table: table, seen: make(map[dwarf.Type]Ref)}
+	b := &builder{d: d, table: table, seen: make(map[dwarf.Type]Ref), classes: make(map[*dwarf.StructType]class), visited: make(map[dwarf.Offset]bool), open: make(map[Ref]bool)}
+	defer b.settle()
 	e, err := findEntry(r, addr)
 	if err != nil {
 		return nil, err
 	}
 	f = &Func{Entry: addr}
 	f.Language, _ = cu.Val(dwarf.AttrLanguage).(int64)
+	b.lang = f.Language
+	producer, _ := cu.Val(dwarf.AttrProducer).(string)
+	llvm := strings.Contains(producer, "clang") || strings.Contains(producer, "LLVM")
 	f.Body = body(d, cu, addr)
 	frameCFA := isCallFrameCFA(e.Val(dwarf.AttrFrameBase))
 	origin := b.origin(e)
@@ -84,6 +105,9 @@ func FindFunc(d *dwarf.Data, addr uint64, table *Table) (f *Func, err error) {
 				return nil, fmt.Errorf("more than %d parameters", maxFields)
 			}
 			o := b.origin(c)
+			if result, _ := o.Val(dwarf.AttrVarParam).(bool); result && f.Go() {
+				break
+			}
 			p := Param{}
 			p.Name, _ = o.Val(dwarf.AttrName).(string)
 			if off, ok := o.Val(dwarf.AttrType).(dwarf.Offset); ok {
@@ -91,6 +115,9 @@ func FindFunc(d *dwarf.Data, addr uint64, table *Table) (f *Func, err error) {
 			}
 			if expr, ok := c.Val(dwarf.AttrLocation).([]byte); ok && frameCFA {
 				p.FrameOffset, p.InFrame = frameOffset(expr)
+			}
+			if _, fixed := c.Val(dwarf.AttrLocation).([]byte); !fixed && llvm {
+				f.Movable = true
 			}
 			f.Params = append(f.Params, p)
 		case dwarf.TagUnspecifiedParameters:
@@ -209,11 +236,34 @@ func frameOffset(expr []byte) (int64, bool) {
 
 // ref is the number of the type at an offset of the debug data.
 func (b *builder) ref(off dwarf.Offset) Ref {
+	if classes(b.lang) {
+		b.visit(off, 0)
+		r := b.d.Reader()
+		r.Seek(off)
+		if e, err := r.Next(); err == nil && e != nil && (e.Tag == dwarf.TagReferenceType || e.Tag == dwarf.TagRvalueReferenceType) {
+			if to, ok := e.Val(dwarf.AttrType).(dwarf.Offset); ok && b.nested < maxDepth {
+				b.nested++
+				defer func() { b.nested-- }()
+				return b.add(Type{Kind: KindPointer, Size: 8, Elem: b.ref(to)})
+			}
+		}
+	}
 	t, err := b.d.Type(off)
 	if err != nil {
 		return b.add(Type{Kind: KindUnknown})
 	}
 	return b.of(t)
+}
+
+// settle copies again what was copied from a type that was not made yet.
+func (b *builder) settle() {
+	for _, c := range b.copies {
+		t := *b.table.Get(c.from)
+		if c.name != "" && t.Kind != KindPointer {
+			t.Name = c.name
+		}
+		b.table.Types[c.to] = t
+	}
 }
 
 func (b *builder) add(t Type) Ref {
@@ -237,7 +287,20 @@ func (b *builder) of(t dwarf.Type) Ref {
 		return r
 	}
 	b.seen[t] = r
-	b.table.Types[r] = b.make(t)
+	b.open[r] = true
+	made := b.make(t)
+	delete(b.open, r)
+	b.table.Types[r] = made
+	switch t := t.(type) {
+	case *dwarf.TypedefType:
+		if from := b.seen[t.Type]; b.open[from] {
+			b.copies = append(b.copies, copied{r, from, t.Name})
+		}
+	case *dwarf.QualType:
+		if from := b.seen[t.Type]; b.open[from] {
+			b.copies = append(b.copies, copied{r, from, ""})
+		}
+	}
 	return r
 }
 
@@ -321,6 +384,10 @@ func (b *builder) make(t dwarf.Type) Type {
 			}
 			s.Fields = append(s.Fields, b.field(f))
 		}
+		c := b.classes[t]
+		s.ByRef = c.byRef
+		b.inherit(&s, &c)
+		s.Span = b.span(&s, &c)
 		return s
 	case *dwarf.FuncType:
 		return Type{Kind: KindFunc, Name: name}

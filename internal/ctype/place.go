@@ -14,6 +14,8 @@ type Place struct {
 	Pieces []Piece
 	// Pointer is set when what is passed is the address of a copy.
 	Pointer bool
+	// Unknown is set when the convention of the language does not tell.
+	Unknown bool
 }
 
 // Unreadable reports whether a part of the argument cannot be read.
@@ -40,15 +42,30 @@ type convention struct {
 
 // Places gives the places of all parameters: System V psABI for AMD64, section 3.2.3; AAPCS64, section 6.8.2.
 func Places(t *Table, f *Func, arch string) []Place {
+	switch {
+	case f.Go():
+		return goPlaces(t, f, arch)
+	case f.Language == langRust:
+		return rustPlaces(t, f, arch)
+	}
+	return cPlaces(t, f, arch)
+}
+
+func newConvention(t *Table, f *Func, arch string) *convention {
 	c := &convention{t: t, arch: arch, intRegs: 6, vecRegs: 8}
 	if arch == "arm64" {
 		c.intRegs = 8
 	} else {
 		c.stack = 8 // the return address
-		if r := t.Get(f.Ret); (r.Kind == KindStruct || r.Kind == KindUnion) && (r.Size > 16 || r.Size == 0) {
+		if r := t.Get(f.Ret); (r.Kind == KindStruct || r.Kind == KindUnion) && (r.Size > 16 || r.Size == 0 || r.ByRef) {
 			c.regs = 1 // the address of the result comes first
 		}
 	}
+	return c
+}
+
+func cPlaces(t *Table, f *Func, arch string) []Place {
+	c := newConvention(t, f, arch)
 	out := make([]Place, len(f.Params))
 	for i := range f.Params {
 		out[i] = c.place(t.Get(f.Params[i].Type))
@@ -87,6 +104,9 @@ func (c *convention) integer() Piece {
 }
 
 func (c *convention) place(t *Type) Place {
+	if t.ByRef { // Itanium C++ ABI, section 3.1.2.3
+		return Place{Pieces: []Piece{c.integer()}, Pointer: true}
+	}
 	switch t.Kind {
 	case KindFloat:
 		if t.Size > 8 && c.arch == "amd64" {

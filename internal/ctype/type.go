@@ -36,6 +36,19 @@ type Type struct {
 	Count  int64   `json:"c,omitempty"`
 	Fields []Field `json:"f,omitempty"`
 	Values []Value `json:"v,omitempty"`
+	// Span is set for structures that hold texts or lists: they are shown as what they hold.
+	Span *Span `json:"p,omitempty"`
+	// ByRef is set for C++ classes that are not copied by their bytes: what is passed is the address of an object.
+	ByRef bool `json:"r,omitempty"`
+}
+
+// Span says where a structure has its text or its elements.
+type Span struct {
+	Ptr  int64 `json:"o,omitempty"` // offset of the address of the first
+	Len  int64 `json:"n,omitempty"` // offset of their number; -1: a NUL ends them
+	End  bool  `json:"z,omitempty"` // at Len stands the address behind the last instead
+	Text bool  `json:"t,omitempty"`
+	Elem Ref   `json:"e,omitempty"`
 }
 
 // Field is a member of a structure or union.

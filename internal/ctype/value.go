@@ -45,6 +45,7 @@ func (t *Table) Object(r Ref, slot, first int) (list []syscalls.Fetch) {
 	}
 	n := min(e.Size, maxTaken)
 	list = append(list, syscalls.Fixed(slot, int(n)))
+	list = t.spans(e, 0, n, first, 0, list)
 	for _, off := range t.texts(e, 0, 0, nil) {
 		if off+8 <= n && len(list) <= maxTexts {
 			list = append(list, syscalls.Fetch{Kind: syscalls.FetchString, Base: syscalls.Mem(first, int(off), 8)})
@@ -64,6 +65,9 @@ func (t *Table) texts(e *Type, at int64, depth int, list []int64) []int64 {
 			list = append(list, at)
 		}
 	case KindStruct:
+		if e.Span != nil {
+			return list
+		}
 		for _, f := range e.Fields {
 			if f.Bits == 0 {
 				list = t.texts(t.Get(f.Type), at+f.Off, depth+1, list)
@@ -80,6 +84,7 @@ type Reader struct {
 	Find  func(addr uint64) (data []byte, flags, errno uint16, found bool)
 	Limit int // bytes of text to show; 0: all
 	*event.Builder
+	listed bool // elements of a list are shown
 }
 
 // Show adds the value whose bytes are in data.
@@ -113,6 +118,10 @@ func (r *Reader) show(t *Type, data []byte, depth int) {
 	case KindPointer:
 		r.pointer(t, number(data, min(t.Size, 8)), depth)
 	case KindStruct, KindUnion:
+		if t.Span != nil {
+			r.held(t.Span, data, depth)
+			return
+		}
 		r.structure(t, data, depth)
 	case KindArray:
 		r.array(t, data, depth)
@@ -206,7 +215,8 @@ func (r *Reader) pointer(t *Type, addr uint64, depth int) {
 	case errno != 0:
 		r.Add(event.Node{Kind: event.KindUnreadable, Num: addr, Errno: errno})
 	case e.Kind == KindChar:
-		r.text(data, flags&wire.SegCut != 0)
+		text, ended := upToNUL(data)
+		r.text(text, !ended && flags&wire.SegCut != 0)
 	case depth > 0:
 		r.Ptr(addr) // one step is followed, and text behind it
 	case e.Kind == KindStruct || e.Kind == KindUnion || e.Kind == KindArray:
@@ -233,7 +243,7 @@ func (r *Reader) text(data []byte, cut bool) {
 }
 
 func (r *Reader) structure(t *Type, data []byte, depth int) {
-	if len(t.Fields) == 0 && t.Size == 0 {
+	if len(t.Fields) == 0 && (t.Size == 0 || t.Size > 1) { // enumerations of Rust are such
 		r.unread("of a type that is not described")
 		return
 	}

@@ -2,11 +2,13 @@ package plan
 
 import (
 	"debug/dwarf"
+	"debug/elf"
 	"fmt"
 	"slices"
 
 	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/ctype"
+	"github.com/sonde-trace/sonde/internal/objfile"
 	"github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/unwind"
 	"github.com/sonde-trace/sonde/internal/wire"
@@ -41,6 +43,11 @@ func (p *Plan) described(o *object, env *Env, when probe.When) (bool, error) {
 		return false, nil
 	}
 	places := ctype.Places(types, fn, env.Arch)
+	if fn.Movable && !slices.ContainsFunc(o.file.Symbols(), func(s objfile.Symbol) bool { return s.Addr == addr && s.Bind != elf.STB_LOCAL }) {
+		for i := range places {
+			places[i].Unknown = true
+		}
+	}
 	t := &typer{p: p, o: o, env: env, fn: fn, types: types, taker: &taker{limit: env.StrLimit}}
 	if t.needsBody(places) {
 		t.moveToBody()
@@ -86,7 +93,7 @@ type typer struct {
 func (t *typer) needsBody(places []ctype.Place) bool {
 	vector := false
 	for i := range places {
-		if !t.fn.Params[i].InFrame {
+		if t.fn.Go() || !t.fn.Params[i].InFrame {
 			return false
 		}
 		vector = vector || places[i].Unreadable()
@@ -178,6 +185,8 @@ func (t *typer) param(i int, pl *ctype.Place) Arg {
 		w.Steps[0].Width = uint8(width(typ.Size))
 		slot := take(w, 0)
 		t.fetches = append(t.fetches, t.types.Fetches(p.Type, slot, len(t.fetches))...)
+	case pl.Unknown:
+		a.Form.Missing = "in a place that the compiler chose"
 	case pl.Unreadable():
 		a.Form.Missing = inVector
 	case pl.Pointer:
@@ -198,6 +207,13 @@ func (t *typer) param(i int, pl *ctype.Place) Arg {
 				t.fetches = append(t.fetches, t.types.Fetches(p.Type, slot, len(t.fetches))...)
 			}
 		}
+		t.fetches = append(t.fetches, t.types.InSlots(p.Type, func(off int64) (int, bool) {
+			k := slices.IndexFunc(a.Form.Pieces, func(x FormPiece) bool { return x.Off == off })
+			if k < 0 {
+				return 0, false
+			}
+			return a.Form.Pieces[k].Slot, true
+		})...)
 	}
 	a.Slot = wire.FirstSlot
 	if len(a.Form.Pieces) > 0 {
@@ -214,6 +230,12 @@ func width(size int64) int64 {
 	return 8
 }
 
+// goArgs are the registers of integer arguments in Go's internal ABI (src/cmd/compile/abi-internal.md).
+var goArgs = map[string][]string{
+	"amd64": {"rax", "rbx", "rcx", "rdi", "rsi", "r8", "r9", "r10", "r11"},
+	"arm64": {"x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15"},
+}
+
 // piece is the word where a piece of an argument is at the function's beginning.
 func (t *typer) piece(x *ctype.Piece) (bpfgen.Word, bool) {
 	if x.InStack {
@@ -221,6 +243,9 @@ func (t *typer) piece(x *ctype.Piece) (bpfgen.Word, bool) {
 		return bpfgen.Word{Reg: sp, Steps: []bpfgen.Step{{Add: int32(x.Stack), Width: 8}}}, ok
 	}
 	regs := integerArgs[t.env.Arch]
+	if t.fn.Go() {
+		regs = goArgs[t.env.Arch]
+	}
 	if x.Reg < 0 || x.Reg >= len(regs) {
 		return bpfgen.Word{}, false
 	}
@@ -243,7 +268,7 @@ func (t *typer) result(fetches *[]syscalls.Fetch) *Form {
 		one := &ctype.Func{Params: []ctype.Param{{Type: t.fn.Ret}}}
 		pl := ctype.Places(t.types, one, t.env.Arch)[0]
 		switch {
-		case typ.Size > 16 && t.env.Arch == "amd64":
+		case (typ.Size > 16 || typ.ByRef) && t.env.Arch == "amd64":
 			// The result's address comes back in rax.
 			f.Memory = true
 			*fetches = append(*fetches, t.types.Object(t.fn.Ret, wire.SlotRet, len(*fetches))...)
