@@ -3,7 +3,7 @@
 # Debian's is too old.
 set -euo pipefail
 declare -A package=(
-	[gcc]=gcc [make]=make [strace]=strace [cpio]=cpio [aarch64-linux-gnu-gcc]=gcc-aarch64-linux-gnu
+	[gcc]=gcc [g++]=g++ [make]=make [readelf]=binutils [strace]=strace [cpio]=cpio [aarch64-linux-gnu-gcc]=gcc-aarch64-linux-gnu
 	[qemu-system-x86_64]=qemu-system-x86 [qemu-system-aarch64]=qemu-system-arm [dpkg-deb]=dpkg
 )
 missing=()

@@ -68,9 +68,7 @@ func (o *offsets) Flush() error { return nil }
 // destructors while an exception is thrown, threads and frames of variable size, however it was built.
 func TestStackEqualGDB(t *testing.T) {
 	kerneltest.Require(t, kerneltest.Root, kerneltest.BPF, kerneltest.BTF, kerneltest.FindVMA)
-	if _, err := exec.LookPath("gdb"); err != nil {
-		t.Skip("missing feature gdb: ", err)
-	}
+	kerneltest.Tool(t, "gdb")
 	script := filepath.Join(t.TempDir(), "frames.py")
 	if err := os.WriteFile(script, []byte(gdbScript), 0o644); err != nil {
 		t.Fatal(err)
@@ -88,9 +86,7 @@ func TestStackEqualGDB(t *testing.T) {
 		{"clang++", "stl.cc", "-O1", 15},
 	} {
 		t.Run(c.cc+" "+c.flags, func(t *testing.T) {
-			if _, err := exec.LookPath(c.cc); err != nil {
-				t.Skipf("missing feature %s: %v", c.cc, err)
-			}
+			kerneltest.Tool(t, c.cc)
 			path := filepath.Join(t.TempDir(), strings.TrimSuffix(strings.TrimSuffix(c.src, ".c"), ".cc"))
 			if out, err := exec.Command(c.cc, append(strings.Fields(c.flags), "-o", path, filepath.Join(root, c.src))...).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)

@@ -89,9 +89,7 @@ func main() {
 
 // TestTypesRust: texts and lists; and no value where the compiler chose a place by itself.
 func TestTypesRust(t *testing.T) {
-	if _, err := exec.LookPath("rustc"); err != nil {
-		t.Skipf("missing feature rustc: %v", err)
-	}
+	kerneltest.Tool(t, "rustc")
 	dir := t.TempDir()
 	src := filepath.Join(dir, "values.rs")
 	text := `#![allow(dead_code)]

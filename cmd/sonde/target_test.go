@@ -137,15 +137,16 @@ func TestTree(t *testing.T) {
 
 // A cgroup of version 2, where the machine has that.
 func TestCgroup(t *testing.T) {
-	kerneltest.Require(t, kerneltest.Root)
-	dir := "/sys/fs/cgroup/sonde-test" + strconv.Itoa(os.Getpid())
+	kerneltest.Require(t, kerneltest.Root, kerneltest.Cgroup2)
+	root, err := kerneltest.Cgroup2Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "sonde-test"+strconv.Itoa(os.Getpid()))
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Skip("missing feature cgroup2: no cgroup of version 2 can be made here")
+		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(dir) })
-	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
-		t.Skip("missing feature cgroup2: /sys/fs/cgroup is no cgroup of version 2")
-	}
 	join := func(c *crew) {
 		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(c.pid), 0o644); err != nil {
 			t.Fatal(err)

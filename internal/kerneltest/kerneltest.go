@@ -238,6 +238,28 @@ func Require(t testing.TB, list ...Feature) {
 	}
 }
 
+// Tool skips the test, and says so in the account of features, where a program that it needs is not installed: a compiler of another
+// language, a debugger to compare with.
+func Tool(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		f := Feature("tool_" + name)
+		_, err := exec.LookPath(name)
+		use := Use{Test: t.Name(), Feature: string(f)}
+		if err != nil {
+			use.Missing = err.Error()
+		}
+		note(t, use)
+		switch {
+		case err == nil:
+		case required(f):
+			t.Fatalf("feature %s is required here (SONDE_REQUIRE): %v", f, err)
+		default:
+			t.Skipf("missing feature %s: %v", f, err)
+		}
+	}
+}
+
 func required(f Feature) bool {
 	list := strings.Split(os.Getenv("SONDE_REQUIRE"), ",")
 	return slices.Contains(list, "all") || slices.Contains(list, string(f))

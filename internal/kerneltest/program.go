@@ -102,9 +102,7 @@ func Compile(t testing.TB, name string, flags ...string) string {
 	} else if !strings.HasSuffix(name, ".c") {
 		src += ".c"
 	}
-	if _, err := exec.LookPath(cc); err != nil {
-		t.Skipf("missing feature gcc: %v", err)
-	}
+	Tool(t, cc)
 	path := filepath.Join(t.TempDir(), strings.TrimSuffix(strings.TrimSuffix(name, ".c"), ".cc"))
 	if out, err := exec.Command(cc, append([]string{"-Wall", "-o", path, src}, flags...)...).CombinedOutput(); err != nil {
 		t.Fatalf("test program %s: %v\n%s", name, err, out)

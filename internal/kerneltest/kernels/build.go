@@ -177,9 +177,10 @@ func (c *config) build(ctx context.Context, arch string, suites []suite) (*paylo
 }
 
 // hostOnly are packages whose tests are left to the host: whole sessions of the command load hundreds of programs each,
-// which takes minutes in emulation (TestStreamsAndStatus: seven on arm64). What they need of a kernel is in the tests of
+// which takes minutes in emulation (TestStreamsAndStatus: seven on arm64), and analyses of loading compile
+// their programs. What they need of a kernel is in the tests of
 // internal/attach and internal/ring, which run on every machine.
-var hostOnly = map[string]bool{"cmd/sonde": true, "tracer": true}
+var hostOnly = map[string]bool{"cmd/sonde": true, "tracer": true, "load": true}
 
 // inMachines are tests of those packages that need what only the machines have: debug registers. Their sessions load few programs.
 var inMachines = regexp.MustCompile("^Test(Watch|Break)")
