@@ -392,25 +392,30 @@ func (c *compiler) comparison(x *probe.Binary) (func(*event.Event) truth, error)
 		if p.kind == text || q.kind == text {
 			return decided(op == probe.OpNe || op == probe.OpNotGlob) // NULL is no text
 		}
-		n := compare(p, q)
-		switch op {
-		case probe.OpEq:
-			return decided(n == 0)
-		case probe.OpNe:
-			return decided(n != 0)
-		case probe.OpLt:
-			return decided(n < 0)
-		case probe.OpLe:
-			return decided(n <= 0)
-		case probe.OpGt:
-			return decided(n > 0)
-		case probe.OpGe:
-			return decided(n >= 0)
-		case probe.OpBits:
+		if op == probe.OpBits {
 			return decided(p.bits()&q.bits() != 0)
 		}
-		return no
+		return decided(ordered(op, compare(p, q)))
 	}, nil
+}
+
+// ordered reports whether two operands are as op says, by the sign of their comparison.
+func ordered(op probe.Op, n int) bool {
+	switch op {
+	case probe.OpEq:
+		return n == 0
+	case probe.OpNe:
+		return n != 0
+	case probe.OpLt:
+		return n < 0
+	case probe.OpLe:
+		return n <= 0
+	case probe.OpGt:
+		return n > 0
+	case probe.OpGe:
+		return n >= 0
+	}
+	return false
 }
 
 // among is membership in a list, which may be long: numbers and texts are looked up.
@@ -491,18 +496,10 @@ func texts(op probe.Op, p, q value) truth {
 		}
 		return decided(glob(string(q.text), string(p.text)) == (op == probe.OpGlob))
 	}
-	n := bytes.Compare(p.text, q.text)
-	switch op {
-	case probe.OpLt:
-		return decided(n < 0)
-	case probe.OpLe:
-		return decided(n <= 0)
-	case probe.OpGt:
-		return decided(n > 0)
-	case probe.OpGe:
-		return decided(n >= 0)
+	if p.cut {
+		return undecided
 	}
-	return no
+	return decided(ordered(op, bytes.Compare(p.text, q.text)))
 }
 
 // glob matches the wildcards * and ? over a whole text; * takes slashes too. A backslash takes their meaning from them.

@@ -330,23 +330,7 @@ type crew struct {
 
 func startCrew(t *testing.T) *crew {
 	t.Helper()
-	c := &crew{Cmd: exec.Command(kerneltest.Program(t, "crew"))}
-	var err error
-	if c.in, err = c.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
-	c.out = bufio.NewReader(out)
-	f := strings.Fields(c.line(t))
-	c.pid, c.tids = f[0], f[1:]
-	return c
+	return crewOf(t, exec.Command(kerneltest.Program(t, "crew")))
 }
 
 func (c *crew) line(t *testing.T) string {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sonde-trace/sonde/internal/bpfgen"
 	"github.com/sonde-trace/sonde/internal/kerneltest"
 	. "github.com/sonde-trace/sonde/internal/syscalls"
 	"github.com/sonde-trace/sonde/internal/wire"
@@ -340,5 +341,28 @@ func TestFilter(t *testing.T) {
 				t.Errorf("%d records, want %d", n, want)
 			}
 		})
+	}
+}
+
+// TestLaunchingKeepsCounts: starting a command changes nothing of what the programs count meanwhile.
+func TestLaunchingKeepsCounts(t *testing.T) {
+	s := open(t, all())
+	count := make([]byte, bpfgen.ControlSize)
+	count[bpfgen.ControlStates] = 7
+	if err := s.maps[bpfgen.MapControl].Put(uint32(0), count); err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range []bool{true, false} {
+		if err := s.Launching(on); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, bpfgen.ControlSize)
+		if err := s.maps[bpfgen.MapControl].Lookup(uint32(0), &got); err != nil || got[bpfgen.ControlStates] != 7 {
+			t.Errorf("launching %v: %v %v", on, got[:8], err)
+		}
+		var arming uint32
+		if err := s.maps[bpfgen.MapArming].Lookup(uint32(0), &arming); err != nil || (arming != 0) != on {
+			t.Errorf("launching %v: armed %d, %v", on, arming, err)
+		}
 	}
 }

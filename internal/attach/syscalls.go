@@ -270,6 +270,7 @@ func (s *Syscalls) makeMaps(t *bpfgen.Target, scratch, cpus int) error {
 		{Name: bpfgen.MapStats, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.StatsSize, MaxEntries: uint32(cpus)},
 		{Name: bpfgen.MapTable, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.TableSize, MaxEntries: 1},
 		{Name: bpfgen.MapControl, Type: ebpf.Array, KeySize: 4, ValueSize: bpfgen.ControlSize, MaxEntries: 1},
+		{Name: bpfgen.MapArming, Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1},
 		{Name: bpfgen.MapProgs, Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 4096},
 	}
 	states := uint32(fewStates)
@@ -675,17 +676,11 @@ func (s *Syscalls) FollowThread(tid uint32) error {
 // Launching says whether this process (SelfPid) is about to start a command. While on, its new children are followed in a
 // pending state: they show execve and execveat only, until one succeeds.
 func (s *Syscalls) Launching(on bool) error {
-	control := make([]byte, bpfgen.ControlSize)
-	m := s.maps[bpfgen.MapControl]
-	if err := m.Lookup(uint32(0), &control); err != nil {
-		return fmt.Errorf("preparing to start the command: %w", err)
-	}
 	v := uint32(0)
 	if on {
 		v = 1
 	}
-	binary.LittleEndian.PutUint32(control[bpfgen.ControlArming:], v)
-	if err := m.Put(uint32(0), control); err != nil {
+	if err := s.maps[bpfgen.MapArming].Put(uint32(0), v); err != nil {
 		return fmt.Errorf("preparing to start the command: %w", err)
 	}
 	return nil

@@ -14,6 +14,9 @@ const (
 	MapProgs   = "progs"   // program array
 	MapFetches = "fetches" // array of one value: the lists of the generic programs, see Lists
 	MapControl = "control" // array of one value, see Control
+	// MapArming is an array of one u32: this process is starting a command. It is written from outside, so it has a map of its own: what the
+	// programs count in MapControl would be put back to what it was when it was read.
+	MapArming = "arming"
 
 	MapDenyPids     = "denypids"
 	MapDenyTids     = "denytids"
@@ -78,7 +81,6 @@ const (
 // Offsets in the value of MapControl.
 const (
 	ControlStates = 0 // u64: elements in MapState, so that the common return need not look
-	ControlArming = 8 // u32: this process is starting a command
 	ControlSize   = 64
 )
 

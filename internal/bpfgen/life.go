@@ -115,7 +115,7 @@ func (g *gen) fork(follow bool) {
 		g.later(func() {
 			g.say("this process starts a command")
 			g.bind(self)
-			g.emit(store(fp, stPT, r8, u64), mapValue(r1, MapControl, ControlArming), load(r1, r1, 0, u32), asm.JEq.Imm(r1, 0, "exit"),
+			g.emit(store(fp, stPT, r8, u64), mapValue(r1, MapArming, 0), load(r1, r1, 0, u32), asm.JEq.Imm(r1, 0, "exit"),
 				load(r1, r6, 8, u64), asm.JSet.Imm(r1, cloneThread, "exit"), asm.Mov.Imm(r7, ProcPending), asm.Mov.Imm(r8, 1), asm.Ja.Label(have))
 		})
 	}

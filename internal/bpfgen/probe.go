@@ -290,7 +290,7 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 		p.bind(full)
 		p.count(r9, lostRing)
 		if !pr.Return || pr.Alone {
-			p.lostHit()
+			p.lossOfThread()
 		}
 		p.emit(asm.Ja.Label("exit"))
 	})
@@ -300,7 +300,7 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 		p.count(r9, made)
 		p.count(r9, lostScratch)
 		if !pr.Return || pr.Alone {
-			p.lostHit()
+			p.lossOfThread()
 		}
 		p.emit(asm.Ja.Label("exit"))
 	})
@@ -316,17 +316,6 @@ func (s *Syscalls) CompileProbe(pr *Probe, strLimit, scratch int) (*Program, err
 		prog.withWalk(&s.Kernel)
 	}
 	return prog, nil
-}
-
-// lostHit counts a lost record in the account of its thread. pid_tgid at stPT.
-func (p *shape) lostHit() {
-	first, done := p.label("first"), p.label("counted")
-	p.lookup(MapLost, stPT)
-	p.emit(asm.JEq.Imm(r0, 0, first), asm.Mov.Imm(r1, 1), xadd(r0, 0, r1), asm.Ja.Label(done))
-	p.bind(first)
-	p.emit(asm.Mov.Imm(r1, 1), store(fp, stTmp, r1, u64), mapPtr(r1, MapLost), asm.Mov.Reg(r2, fp), asm.Add.Imm(r2, stPT),
-		asm.Mov.Reg(r3, fp), asm.Add.Imm(r3, stTmp), asm.Mov.Imm(r4, 0), asm.FnMapUpdateElem.Call())
-	p.bind(done)
 }
 
 // register loads a register of the interrupted program.

@@ -331,6 +331,11 @@ func (b *builder) setStateStored() {
 // Counters in r9, pid_tgid at stPT.
 func (b *builder) lostEntry() {
 	b.setState(stateLost)
+	b.lossOfThread()
+}
+
+// lossOfThread counts a record that is lost in the account of its thread. pid_tgid at stPT.
+func (b *builder) lossOfThread() {
 	b.say("count the loss for the thread")
 	first, done := b.label("first"), b.label("counted")
 	b.lookup(MapLost, stPT)
